@@ -17,20 +17,34 @@ from msgspec.structs import replace
 from dra_kit.cli.options import credentials_of, output_option, path, print_json, source_options
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
-from dra_kit.diagnosis.explain.documents import claim_document, missing_right_documents, pod_document
-from dra_kit.diagnosis.explain.pods import explain_pod
+from dra_kit.diagnosis.explain.documents import (
+    claim_document,
+    missing_right_documents,
+    pod_document,
+    workload_documents,
+)
+from dra_kit.diagnosis.explain.pods import PodSequence, explain_pod
 from dra_kit.diagnosis.explain.subjects import (
     ExplainSubject,
     SubjectKind,
     claim_of,
+    claims_of_manifests,
     pending_subjects,
     pod_of,
-    subjects_of_manifests,
 )
-from dra_kit.diagnosis.explain.text import ReportWriter, render_claim, render_missing_rights, render_pod
+from dra_kit.diagnosis.explain.text import (
+    ReportWriter,
+    render_claim,
+    render_missing_rights,
+    render_pod,
+    render_workload,
+)
+from dra_kit.diagnosis.explain.verdicts import ClaimExplanation, PodExplanation
+from dra_kit.diagnosis.explain.workloads import Manifests, WorkloadExplanation, explain_workload, without_former_pods
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save
+from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.text import escape_unprintable
 
 NOT_GOOD: Final = 3
@@ -61,8 +75,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "files",
     multiple=True,
     type=path(exists=True, allow_dash=True),
-    help="explain the pods in this file or folder, or without pods its claims and templates, as if they were applied; "
-    "- reads standard input; may be repeated",
+    help="explain the pods in this file or folder, those of Deployments and other objects with a pod template too, or "
+    "without pods its claims and templates, as if they were applied; - reads standard input; may be repeated",
 )
 @click.option("--from", "saved", type=path(exists=True), help="read these saved objects instead of a cluster")
 @click.option(
@@ -129,20 +143,39 @@ def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
 def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> int:
     objects, namespace = _objects(options, wanted)
     if not wanted:
-        subjects, given = subjects_of_manifests(read_manifests(files, namespace, alpha=objects.alpha))
-        if not subjects:
-            raise click.UsageError("-f: the files have no Pod, ResourceClaim or ResourceClaimTemplate to explain.")
-        objects = objects.with_(given)
-        return _print_explanations(objects, objects.cluster(), subjects, options)
+        slices = objects.documents.get("ResourceSlice", ())
+        manifests = read_manifests(files, namespace, alpha=objects.alpha, slices=slices)
+        return _explain_manifests(objects, manifests, options)
     cluster = objects.cluster()
     if wanted[0][1]:
-        return _print_explanations(
+        return _explain_subjects(
             objects, cluster, [ExplainSubject(kind, namespace, name) for kind, name in wanted], options
         )
     kind, everywhere = wanted[0][0], options["all_namespaces"]
     where = "" if everywhere else f" of namespace {namespace}"
     subjects = pending_subjects(cluster, kind, None if everywhere else namespace)
-    return _print_explanations(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
+    return _explain_subjects(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
+
+
+def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options: Mapping[str, Any]) -> int:
+    """Explain the pods of manifests, and of their workloads, in order; without any, the claims and templates."""
+    if not manifests.workloads:
+        subjects, given = claims_of_manifests(manifests.objects)
+        if not subjects:
+            raise click.UsageError(
+                "-f: the files have no Pod, no object with a pod template, and no ResourceClaim or "
+                "ResourceClaimTemplate to explain."
+            )
+        objects = objects.with_(given)
+        return _explain_subjects(objects, objects.cluster(), subjects, options)
+    pods = [workload.pod for workload in manifests.workloads]
+    objects = without_former_pods(objects, manifests.workloads).with_({**manifests.objects, "Pod": pods})
+    cluster = objects.cluster()
+    explainer = ClaimExplainer(cluster)
+    report, sequence = _Report(objects, cluster, options), PodSequence(explainer, objects.cluster)
+    for workload in manifests.workloads:
+        report.add_workload(explain_workload(sequence, workload, explainer))
+    return report.finish()
 
 
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
@@ -162,7 +195,7 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
         _KINDS_OF_CLAIM if only_claims else KINDS,
         all_events=options["all_namespaces"],
         ended=tuple(name for kind, name in wanted if kind == "pod" and name),
-        only_drivers=only_claims,
+        only_claims=only_claims,
     )
     return await read_live(credentials, scope, alpha=options["alpha"]), namespace
 
@@ -176,7 +209,7 @@ def _templates(objects: ClusterDocuments, options: Mapping[str, Any]) -> NodeTem
     return NodeTemplates(objects, given) if given else None
 
 
-def _print_explanations(
+def _explain_subjects(
     objects: ClusterDocuments,
     cluster: ClusterView,
     subjects: Sequence[ExplainSubject],
@@ -184,44 +217,90 @@ def _print_explanations(
     *,
     nothing: str = "",
 ) -> int:
-    as_json = options["output"] == "json"
-    templates = _templates(objects, options)
-    explainer = ClaimExplainer(cluster)
-    width = shutil.get_terminal_size((100, 24)).columns
-    page = ReportWriter(width, colour=sys.stdout.isatty(), everything=options["everything"])
-    documents: list[dict[str, Any]] = []
-    verdicts: list[tuple[bool, bool]] = []
+    """Explain claims and pods one by one; ``nothing`` is the text if there is none."""
+    report, explainer = _Report(objects, cluster, options), ClaimExplainer(cluster)
     if not subjects:
-        page.line(nothing)
+        report.page.line(nothing)
     for subject in subjects:
-        page.line()
         explainer.renew_budget()
         if subject.kind == "pod":
-            pod = explain_pod(explainer, pod_of(cluster, subject))
-            verdicts.append((pod.good, pod.undecided))
-            documents.append(pod_document(pod)) if as_json else render_pod(page, pod)
+            report.add_pod(subject, explain_pod(explainer, pod_of(cluster, subject)))
         else:
-            explanation = explainer.explain(claim_of(cluster, subject))
-            verdicts.append((explanation.good, explanation.undecided))
-            documents.append(claim_document(explanation)) if as_json else render_claim(page, explanation)
-        if templates is not None and not verdicts[-1][0]:
-            fits = templates.fits(subject)
-            if as_json:
-                documents[-1]["fittingTemplates"] = [{"node": fit.node, "certain": fit.certain} for fit in fits]
-            for fit in fits:
-                page.line(f"→ {fit}", indent=2, colour="yellow")
-            if not fits:
-                page.line("no node of a template would help", indent=2)
-    good = all(one for one, _ in verdicts)
-    if as_json:
-        gaps = missing_right_documents(cluster.gaps)
-        print_json({"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps})
-    else:
-        render_missing_rights(page, cluster.gaps)
-        click.echo(str(page))
-    if good:
-        return 0
-    return UNDECIDED if all(one or undecided for one, undecided in verdicts) else NOT_GOOD
+            report.add_claim(subject, explainer.explain(claim_of(cluster, subject)))
+    return report.finish()
+
+
+class _Report:
+    """Collects explanations, as text or JSON, and prints them.
+
+    Attributes:
+        page: the text.
+    """
+
+    def __init__(self, objects: ClusterDocuments, cluster: ClusterView, options: Mapping[str, Any]) -> None:
+        width = shutil.get_terminal_size((100, 24)).columns
+        self.page: ReportWriter = ReportWriter(width, colour=sys.stdout.isatty(), everything=options["everything"])
+        self._cluster = cluster
+        self._as_json = options["output"] == "json"
+        self._templates = _templates(objects, options)
+        self._documents: list[dict[str, Any]] = []
+        self._verdicts: list[tuple[bool, bool]] = []
+
+    def add_claim(self, subject: ExplainSubject, explanation: ClaimExplanation) -> None:
+        """Add the explanation of a claim."""
+        if self._as_json:
+            self._documents.append(claim_document(explanation))
+        else:
+            self.page.line()
+            render_claim(self.page, explanation)
+        self._judged(subject, good=explanation.good, undecided=explanation.undecided)
+
+    def add_pod(self, subject: ExplainSubject, explanation: PodExplanation) -> None:
+        """Add the explanation of a pod."""
+        if self._as_json:
+            self._documents.append(pod_document(explanation))
+        else:
+            self.page.line()
+            render_pod(self.page, explanation)
+        self._judged(subject, good=explanation.good, undecided=explanation.undecided)
+
+    def add_workload(self, explanation: WorkloadExplanation) -> None:
+        """Add the explanation of the pods of a workload."""
+        if self._as_json:
+            self._documents += workload_documents(explanation)
+        else:
+            self.page.line()
+            render_workload(self.page, explanation)
+        subject = ExplainSubject("pod", *object_key(explanation.workload.pod))
+        self._judged(subject, good=explanation.good, undecided=explanation.undecided)
+
+    def _judged(self, subject: ExplainSubject, *, good: bool, undecided: bool) -> None:
+        """Record a verdict; if it is not good, add the nodes of templates that would help."""
+        self._verdicts.append((good, undecided))
+        if self._templates is None or good:
+            return
+        fits = self._templates.fits(subject)
+        if self._as_json:
+            self._documents[-1]["fittingTemplates"] = [{"node": fit.node, "certain": fit.certain} for fit in fits]
+        for fit in fits:
+            self.page.line(f"→ {fit}", indent=2, colour="yellow")
+        if not fits:
+            self.page.line("no node of a template would help", indent=2)
+
+    def finish(self) -> int:
+        """Print the report; return the exit code."""
+        good = all(one for one, _ in self._verdicts)
+        gaps = self._cluster.gaps
+        if self._as_json:
+            missing = missing_right_documents(gaps)
+            version = self._cluster.version
+            print_json({"kubernetes": version, "good": good, "explanations": self._documents, "notRead": missing})
+        else:
+            render_missing_rights(self.page, gaps)
+            click.echo(str(self.page))
+        if good:
+            return 0
+        return UNDECIDED if all(one or undecided for one, undecided in self._verdicts) else NOT_GOOD
 
 
 @click.command
@@ -242,9 +321,9 @@ def snapshot(
 
     PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
     DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
-    conditions of pods, and why containers do not run, but no commands, environments or images; Events of the namespace,
-    or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps. Opaque configuration of claims and
-    classes is saved unchanged. Only you can read the files.
+    conditions of pods, why containers do not run, and mounted folders of kubelet plugins, but no commands, environments
+    or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
+    Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
 
     \b
       dra-kit snapshot cluster.tar.gz

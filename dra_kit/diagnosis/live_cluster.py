@@ -72,19 +72,22 @@ class ReadScope(Struct, frozen=True):
         all_events: read Events of all namespaces, not only of this one.
         ended: names of pods of the namespace to read even if they have ended. Other ended pods are then left out, and
             of the Events only warnings on pods are read. None reads everything.
-        only_drivers: only pods of the drivers' node roles are needed; a missing right to list pods is then ignored.
+        only_claims: of the pods, only those of the drivers' node roles and of the namespace are needed (with
+            ``all_events`` all); a missing right to list pods is then ignored.
     """
 
     namespace: str
     kinds: Collection[str] = KINDS
     all_events: bool = False
     ended: Sequence[str] | None = None
-    only_drivers: bool = False
+    only_claims: bool = False
 
     def parts(self, kind: str) -> Iterator[ListScope]:
         """Yield the list requests for objects of a kind."""
-        if kind == PODS.kind and self.only_drivers:
-            yield ListScope(None, _ACTIVE_PODS, NODE_PODS)
+        if kind == PODS.kind and self.only_claims:
+            yield ListScope(None if self.all_events else self.namespace)
+            if not self.all_events:
+                yield ListScope(None, f"{_ACTIVE_PODS},metadata.namespace!={self.namespace}", NODE_PODS)
         elif kind == PODS.kind and self.ended is not None:
             yield ListScope(None, _ACTIVE_PODS)
             yield from (
@@ -116,11 +119,12 @@ async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool =
             f"needs these rules: {rules}",
             status=403,
         )
-    documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True)}
-    return ClusterDocuments(documents, str(features), alpha, gaps)
+    documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True) if items is not None}
+    pods_of = scope.namespace if scope.only_claims and not scope.all_events else ""
+    return ClusterDocuments(documents, str(features), alpha, gaps, pods_of)
 
 
-async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[str, Any]], MissingRight | None]:
+async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[str, Any]] | None, MissingRight | None]:
     resource = _RESOURCES[kind]
     parts = list(scope.parts(kind))
     try:
@@ -130,8 +134,8 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
     except Forbidden as error:
         if error.status == _NOT_AUTHENTICATED:
             raise
-    if kind == PODS.kind and scope.only_drivers:
-        return [], None
+    if kind == PODS.kind and scope.only_claims:
+        return None, None
     gap = MissingRight(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
     if not resource.namespaced:
         return [], gap

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dra_kit.author.device import Device
@@ -86,7 +87,7 @@ def _alone(objects: ClusterDocuments, given: Mapping[str, Sequence[ObjectView]],
     documents["ResourceSlice"] = [
         item for item in objects.documents.get("ResourceSlice", ()) if not item["spec"].get("nodeName")
     ]
-    alone = ClusterDocuments(documents, objects.version, objects.alpha, objects.gaps)
+    alone = replace(objects, documents=documents)
     return alone.with_(
         {
             "Node": [item for item in given.get("Node", ()) if item["metadata"]["name"] == name],

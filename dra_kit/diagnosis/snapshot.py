@@ -7,21 +7,25 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, first_problem, reduced
+from dra_kit.diagnosis.explain.workloads import Manifests, Workload
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.archive import ARCHIVES, archive_members
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
 from dra_kit.kubernetes.manifests.files import SNAPSHOTS, SUFFIXES, files_in, read_file, read_folder
+from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
 from dra_kit.kubernetes.resource.new_object import (
     NO_TIME,
@@ -30,6 +34,7 @@ from dra_kit.kubernetes.resource.new_object import (
     complete_new_object,
     set_defaults,
 )
+from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -41,30 +46,117 @@ from dra_kit.kubernetes.resource.schema.types import (
     zero,
 )
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.values.json import Object, ObjectView
+from dra_kit.kubernetes.values.json import Object, ObjectView, value_at
+from dra_kit.text import counted
 
 
-def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
-    """Return manifests of the kinds that explanations read, as an API server would store them.
+def read_manifests(
+    paths: Iterable[Path], namespace: str, *, alpha: bool, slices: Iterable[ObjectView] = ()
+) -> Manifests:
+    """Return manifests of the kinds that explanations read, as an API server would store them, and their pods.
+
+    Pods are those of workloads, too: of any object that has a pod template.
 
     Args:
         paths: YAML or JSON files, or folders with such files; ``-`` is standard input.
         namespace: the namespace of objects without one.
         alpha: whether the alpha features of resource.k8s.io are on.
+        slices: of the cluster; the errors name their attributes.
 
     Raises:
         ConfigurationError: a document cannot be read; names file, document and problem.
         Invalid: an API server would reject an object; lists the fields.
     """
     found: dict[str, list[ObjectView]] = {}
+    workloads: list[Workload] = []
     for path in paths:
         for file in source_files(path):
             for where, document in read_objects(file):
                 kind = document["kind"]
                 if kind not in KINDS:
-                    continue  # other objects of an application
-                found.setdefault(kind, []).append(_stored(document, where, namespace, alpha=alpha))
-    return found
+                    workloads += _workloads(document, where, namespace, alpha=alpha)
+                    continue
+                stored = _stored(document, where, namespace, alpha=alpha, slices=slices)
+                found.setdefault(kind, []).append(stored)
+                if kind == "Pod":
+                    workloads.append(Workload(kind, *object_key(stored), stored))
+    return Manifests(found, workloads)
+
+
+def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> Iterator[Workload]:
+    """Yield the pods that an object creates.
+
+    Those of an object whose controller is not known are one for each template that asks for devices.
+    """
+    kind, known = document["kind"], KNOWN_KINDS.get(document["kind"])
+    is_known = known is not None and bool(known.pod) and document["apiVersion"] in known.types
+    is_whole = is_known and known is not None and not known.part  # its type is known, not only that of the template
+    whole = _stored(document, where, namespace, alpha=alpha) if is_whole else document
+    spec: ObjectView = whole["spec"] if isinstance(whole.get("spec"), dict) else {}
+    metadata = document["metadata"]
+    name = str(metadata.get("name") or metadata.get("generateName") or "pod").rstrip("-")
+    namespace = str(metadata.get("namespace") or namespace)
+    for number, template in enumerate(pod_templates(document)):
+        if not is_known and not _asks_for_devices(template.spec):
+            continue
+        volumes = [*(template.spec.get("volumes") or ()), *(_claimed_volumes(spec) if is_whole else ())]
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-0" if is_known else f"{name}-{number}-0",
+                "namespace": namespace,
+                "labels": template.metadata.get("labels") or {},
+            },
+            "spec": {**template.spec, **_imaged(template), **({"volumes": volumes} if volumes else {})},
+        }
+        yield Workload(
+            kind,
+            namespace,
+            name,
+            _stored(pod, where, namespace, alpha=alpha, strict=is_known),
+            "" if is_known else template.path,
+            _replicas(kind, spec) if is_known else 1,
+            is_known and kind == "DaemonSet",
+            not template.is_embedded,
+            parse_label_selector(spec.get("selector")) if is_whole else None,
+        )
+
+
+def _imaged(template: PodTemplate) -> Object:
+    """Return the containers of a pod of another shape, with the image that the controller adds."""
+    if template.is_embedded:
+        return {}
+    return {"containers": [{"image": template.path, **each} for each in template.spec["containers"]]}
+
+
+def _asks_for_devices(spec: ObjectView) -> bool:
+    """Return whether a pod has claims or extended resources."""
+    if spec.get("resourceClaims"):
+        return True
+    resources = [container.get("resources") for container in spec.get("containers") or ()]
+    amounts = [each.get(field) for each in resources if isinstance(each, dict) for field in ("requests", "limits")]
+    return any("/" in name for each in amounts if isinstance(each, dict) for name in each)
+
+
+def _claimed_volumes(spec: ObjectView) -> list[Object]:
+    """Return the volumes that the controller of a StatefulSet adds to its pods."""
+    names = [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+
+
+def _replicas(kind: str, spec: ObjectView) -> int:
+    """Return how many pods a workload of Kubernetes creates at first, at least one."""
+    if kind not in {"CronJob", "Job"}:
+        return max(_number(spec, "replicas"), 1)
+    job = value_at(spec, ("jobTemplate", "spec")) if kind == "CronJob" else spec
+    parallelism = _number(job, "parallelism")
+    return max(min(parallelism, _number(job, "completions", parallelism)), 1)
+
+
+def _number(spec: Any, field: str, default: int = 1) -> int:
+    value = spec.get(field) if isinstance(spec, dict) else None
+    return value if isinstance(value, int) else default
 
 
 def load(path: Path) -> ClusterDocuments:
@@ -77,10 +169,10 @@ def load(path: Path) -> ClusterDocuments:
         ConfigurationError: the path is not a snapshot, or contains no ResourceSlices or other objects.
     """
     documents: dict[str, list[ObjectView]] = {}
-    index = SnapshotIndex()
+    index, complete = SnapshotIndex(), False
     for name, content in _contents(path):
         if Path(name).name == INDEX_FILE:
-            index = _index(f"{path}: {name}", content)
+            index, complete = _index(f"{path}: {name}", content), True
             continue
         named = str(path) if name == path.name else f"{path}: {name}"
         for where, document in read_objects(SourceFile.of(content, named), SNAPSHOTS):
@@ -88,7 +180,8 @@ def load(path: Path) -> ClusterDocuments:
                 documents.setdefault(document["kind"], []).append(_loaded(document, where))
     if not documents:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
-    return ClusterDocuments(documents, index.version, index.alpha, index.gaps)
+    read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
+    return ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:
@@ -125,7 +218,15 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
         yield path.name, read_file(path, SNAPSHOTS)
 
 
-def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> ObjectView:
+def _stored(
+    document: dict[str, Any],
+    where: str,
+    namespace: str,
+    *,
+    alpha: bool,
+    strict: bool = True,
+    slices: Iterable[ObjectView] = (),
+) -> ObjectView:
     """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
@@ -134,14 +235,41 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
         decoded = decode(document, kind.types[api_version], strictness)
     except TypeMismatch as error:
         raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
-    if strictness.problems:
+    if strictness.problems and strict:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind, namespace=namespace)
-    refuse_invalid(kind, stored, FeatureGates.alpha() if alpha else FeatureGates.default(), api_version, where)
+    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    refuse_invalid(kind, stored, gates, api_version, where, advice=lambda: _qualified(stored, slices))
     metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}
     return {**stored, "apiVersion": V1} if kind.model is not None else stored
+
+
+def _qualified(obj: Object, slices: Iterable[ObjectView]) -> str:
+    """Return the full names of published attributes whose names constraints of a claim give without a domain."""
+    spec = obj.get("spec") or {}
+    devices = value_at(spec, ("spec", "devices")) or spec.get("devices")
+    devices = devices if isinstance(devices, dict) else {}  # a list in slices
+    names = {str(each.get(rule) or "") for each in devices.get("constraints") or () for rule in _CONSTRAINTS}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in sorted(names) if name and "/" not in name}
+    for slice_ in slices if counts else ():
+        driver = slice_["spec"]["driver"]
+        for device in slice_["spec"].get("devices") or ():
+            for name in device.get("attributes") or ():
+                full = name if "/" in name else f"{driver}/{name}"
+                if (found := counts.get(full.partition("/")[2])) is not None:
+                    found[full] += 1
+    hints = [
+        f"; {name} is published as "
+        + " and ".join(f"{full} ({counted(n, 'device')})" for full, n in found.most_common())
+        for name, found in counts.items()
+        if found
+    ]
+    return "".join(hints)
+
+
+_CONSTRAINTS: Final = ("matchAttribute", "distinctAttribute")
 
 
 def _loaded(document: dict[str, Any], where: str) -> ObjectView:
@@ -153,6 +281,8 @@ def _loaded(document: dict[str, Any], where: str) -> ObjectView:
         # invalid structure is reported when the model is created
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             set_defaults(stored, kind.name, V1, NO_TIME)
+    if kind.name == "Event" and stored["apiVersion"] == "v1":
+        stored = {**stored, "regarding": stored["involvedObject"], "note": stored["message"]}
     return stored
 
 
@@ -268,8 +398,24 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 """Metadata that is not validated; only the presence of deletionTimestamp matters."""
 
 
-def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
+def refuse_invalid(
+    kind: ManifestKind,
+    obj: Object,
+    gates: FeatureGates,
+    api_version: str,
+    where: str,
+    *,
+    advice: Callable[[], str] = str,
+) -> None:
     """Raise the error of an API server if a new object, sent in ``api_version``, is invalid.
+
+    Args:
+        kind: its kind.
+        obj: the object with defaults.
+        gates: of the API server.
+        api_version: its version as sent.
+        where: its file and position.
+        advice: returns what to add to the error, beginning with a semicolon.
 
     Raises:
         Invalid: the object is invalid; the error lists the fields.
@@ -279,7 +425,8 @@ def refuse_invalid(kind: ManifestKind, obj: Object, gates: FeatureGates, api_ver
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
-            f"{where}: the API server would reject {kind.name} {name}: {'; '.join(texts)}; dra-kit lint shows where",
+            f"{where}: the API server would reject {kind.name} {name}: {'; '.join(texts)}{advice()}; dra-kit "
+            "lint shows where",
             status=422,
             reason="Invalid",
             causes=tuple(texts.values()),

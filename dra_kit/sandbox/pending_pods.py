@@ -10,8 +10,8 @@ from dra_kit.client.api import Client
 from dra_kit.client.resources import EVENTS
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView
-from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, PodClaimExplanation, PodExplanation, explain_pod
-from dra_kit.diagnosis.explain.verdicts import JudgedChoice, summarize
+from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, explain_pod
+from dra_kit.diagnosis.explain.verdicts import JudgedChoice, PodClaimExplanation, PodExplanation, summarize
 from dra_kit.errors import DraKitError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import FeatureGates

@@ -8,7 +8,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.allocated import (
+    ClaimProblem,
+    late_holders,
+    pending_release,
+    unready_devices,
+    vanished_devices,
+)
+from dra_kit.diagnosis.explain.caveats import caveats, evicting_taints, evictions, evicts, has_open_toleration
+from dra_kit.diagnosis.explain.cluster import ClusterView, named
 from dra_kit.diagnosis.explain.conditions import compared, conditions
 from dra_kit.diagnosis.explain.devices import judge_devices
 from dra_kit.diagnosis.explain.drivers import REMOVAL_PAGE, drivers_of, is_being_removed
@@ -72,8 +80,8 @@ class ClaimExplainer:
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
         """
-        if claim.status.allocation is not None:
-            return ClaimExplanation(claim, "allocated", drivers=tuple(drivers_of(self.cluster, claim)))
+        if claim.status.allocation is not None or claim.metadata.deletion_timestamp is not None:
+            return self._allocated(claim)
         requests: list[JudgedRequest] = []
         nodes: list[NodeOutcome] = []
         try:
@@ -87,11 +95,26 @@ class ClaimExplainer:
             missed = ("which nodes exist, and their labels", *self.cluster.not_known)
             return replace(explanation, not_looked_at=missed)
         if explanation.finds_devices:
-            return replace(explanation, not_looked_at=self.cluster.not_known)
+            return self._with_caveats(replace(explanation, not_looked_at=self.cluster.not_known))
         try:
             return self._with_advice(explanation)
         except WorkBudgetExceeded:
             return replace(explanation, not_looked_at=("what would have to change",))
+
+    def _allocated(self, claim: ResourceClaim) -> ClaimExplanation:
+        """Explain a claim that has devices, or gets none because it is being deleted."""
+        release = pending_release(self.cluster, claim)
+        cluster = self.cluster
+        problems = [*unready_devices(claim), *vanished_devices(cluster, claim), *evicting_taints(cluster, claim)]
+        remedies = (*(release.remedies if release is not None else ()), *(each.remedy for each in problems))
+        return ClaimExplanation(
+            claim,
+            "allocated" if release is None else release.kind,
+            blockers=tuple(each.text for each in problems),
+            remedies=tuple(dict.fromkeys(filter(None, remedies))),
+            drivers=tuple(drivers_of(self.cluster, claim)),
+            release=release.text if release is not None else "",
+        )
 
     def _outcome(self, nodes: Sequence[NodeOutcome]) -> Outcome:
         """Return the outcome of a claim: an error on a node ends the attempt, unless it affects only that node."""
@@ -100,6 +123,24 @@ class ClaimExplainer:
         if any(outcome.allocations is not None for outcome in nodes):
             return "devices-fit" if self.cluster.not_known else "fits"
         return "unknown" if self.cluster.has_devices_for_unknown_nodes else "does-not-fit"
+
+    def _with_caveats(self, explanation: ClaimExplanation) -> ClaimExplanation:
+        """Add what is special about the devices of a claim that finds some, and whether its pods are evicted."""
+        fitting = explanation.fitting_nodes
+        evicted: list[ClaimProblem] = []
+        if any(map(has_open_toleration, explanation.requests)):  # allocations are created on first access
+            allocations = [allocation for outcome in fitting for allocation in outcome.allocations or ()]
+            results = [result for allocation in allocations for result in allocation.devices.results]
+            # equal nodes have equal devices
+            evicted += {each.remedy: each for each in evictions(self.cluster, results)}.values()
+        problems = [*caveats(self.cluster, explanation.requests), *evicted]
+        if evicted and all(evicts(self.cluster, outcome) for outcome in fitting):
+            explanation = replace(explanation, outcome="evicted", not_looked_at=())
+        return replace(
+            explanation,
+            blockers=tuple(dict.fromkeys(each.text for each in problems)),
+            remedies=tuple(dict.fromkeys(each.remedy for each in problems)),
+        )
 
     def _with_advice(self, explanation: ClaimExplanation) -> ClaimExplanation:
         """Add the blockers of a claim, and the changes that would help."""
@@ -111,7 +152,9 @@ class ClaimExplainer:
                 claim, requests, AllocationTrials(self.cluster, self._evaluator, self._budget)
             )
         wrong, remedies = wrong_selectors(self.cluster, requests)
-        sentences = tuple(dict.fromkeys((*wrong, *blockers)))
+        late = [*late_holders(self.cluster, holders_of(requests)), *caveats(self.cluster, requests)]
+        sentences = tuple(dict.fromkeys((*wrong, *blockers, *(each.text for each in late))))
+        remedies = tuple(dict.fromkeys((*remedies, *filter(None, (each.remedy for each in late)))))
         explanation = replace(explanation, blockers=sentences, remedies=remedies)
         return replace(explanation, nearest=self.nearest(explanation))
 
@@ -208,6 +251,16 @@ class ClaimExplainer:
             return f"{missing}{hint}"
         more = f" and {len(known) - _CLASSES} more" if len(known) > _CLASSES else ""
         return f"{missing}; there are {', '.join(known[:_CLASSES])}{more}"
+
+
+def holders_of(requests: Sequence[JudgedRequest]) -> Iterator[str]:
+    """Yield the claims (``namespace/name``) that hold devices which match a request, or their capacity or counters."""
+    seen: set[int] = set()  # equivalent devices share their reasons
+    for verdict in (verdict for request in requests for judged in request.choices for verdict in judged.devices):
+        if id(verdict.reasons) not in seen and verdict.matches:
+            for reason in verdict.reasons:
+                yield from reason.details.get("claims", ())
+        seen.add(id(verdict.reasons))
 
 
 def _characters(claim: ResourceClaim) -> int:
@@ -456,9 +509,6 @@ def _shown(value: Scalar) -> str:
     return f'"{plain}"' if kind == "string" else str(plain)
 
 
-_NAMES: Final = 3
-
-
 def disjoint_nodes(places: Mapping[str, Collection[str]]) -> str:
     """Return ``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none."""
     if len(places) < 2 or not all(places.values()) or set.intersection(*map(set, places.values())):
@@ -475,11 +525,3 @@ def _nodes(judged: JudgedChoice) -> set[str]:
         return {node for node, number in judged.fitting.items() if number >= judged.choice.count}
     spoilt = {node for verdict in judged.devices if verdict.reasons and verdict.matches for node in verdict.nodes}
     return judged.fitting.keys() - spoilt
-
-
-def named(nodes: Collection[str]) -> str:
-    """Return ``n1, n2 and n3``; of many nodes the first ones."""
-    names = sorted(nodes)
-    if len(names) <= _NAMES:
-        return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
-    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 from pydantic import ValidationError
 
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
@@ -19,7 +20,15 @@ from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
-from dra_kit.kubernetes.resource.v1 import DeviceClass, DeviceTaintRule, ResourceClaim
+from dra_kit.kubernetes.resource.v1 import (
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from dra_kit.kubernetes.scheduler.nodes import NodeLoad, node_loads
 from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
@@ -73,6 +82,9 @@ class ClusterView:
         gates: the scheduler's feature gates.
         version: the Kubernetes release, for display.
         gaps: the missing rights.
+        pods_of: the only namespace of which all pods were read; empty for all.
+        complete: whether all objects were read that exist; not from files that a person saved.
+        extended_resources: whether DeviceClasses provide extended resources (feature gate DRAExtendedResource).
 
     Attributes:
         slices: all ResourceSlices.
@@ -92,8 +104,14 @@ class ClusterView:
         gates: AllocatorRules,
         version: str = "",
         gaps: Iterable[MissingRight] = (),
+        pods_of: str = "",
+        complete: bool = True,
+        extended_resources: bool = True,
     ) -> None:
         self._documents = documents
+        self.complete: bool = complete
+        self.extended_resources: bool = extended_resources
+        self._pods_of = pods_of
         self.gates = gates
         self.version = version
         self.gaps: tuple[MissingRight, ...] = tuple(gaps)
@@ -115,6 +133,42 @@ class ClusterView:
             taint_rules=self.rules,
             claims=self.claims.values(),
         )
+
+    def assume(
+        self,
+        pod: ObjectView,
+        node: str,
+        allocated: Iterable[tuple[ResourceClaim, AllocationResult]],
+        reserved: Iterable[ResourceClaim],
+    ) -> None:
+        """Record that a pod is scheduled to a node, for the pods that are explained after it.
+
+        Args:
+            pod: with a namespace and a UID.
+            node: name of the node.
+            allocated: its claims that get devices there.
+            reserved: its claims that already have devices.
+        """
+        metadata = pod["metadata"]
+        consumer = ResourceClaimConsumerReference(resource="pods", name=metadata["name"], uid=metadata["uid"])
+        changed = {"metadata": {key: value for key, value in metadata.items() if key != "uid"}}
+        placed = {**pod, **changed, "spec": {**pod["spec"], "nodeName": node}}
+        key = _document_key(pod)
+        others = [each for each in self.documents("Pod") if _document_key(each) != key]
+        self._documents = {**self._documents, "Pod": [*others, placed]}
+        if node in self.loads:
+            self.loads[node].add(placed)
+        for claim, allocation in allocated:
+            self.snapshot.allocate(allocation)
+            status = ResourceClaimStatus(allocation=allocation, reserved_for=(consumer,))
+            self.claims[claim.metadata.namespace, claim.metadata.name] = claim.model_copy(update={"status": status})
+        for claim in reserved:
+            if all(each.uid != consumer.uid for each in claim.status.reserved_for):
+                consumers = {"reserved_for": (*claim.status.reserved_for, consumer)}
+                status = claim.status.model_copy(update=consumers)
+                self.claims[claim.metadata.namespace, claim.metadata.name] = claim.model_copy(update={"status": status})
+        for name in ("holders", "pods"):
+            self.__dict__.pop(name, None)
 
     def documents(self, kind: str) -> Sequence[ObjectView]:
         """Return all objects of a kind as JSON."""
@@ -150,6 +204,60 @@ class ClusterView:
     def node_names(self) -> frozenset[str]:
         """Names of the nodes."""
         return frozenset(node.name for node in self.nodes)
+
+    @property
+    def extended_classes(self) -> Sequence[ObjectView]:
+        """The DeviceClasses that may provide extended resources."""
+        return self.documents("DeviceClass") if self.extended_resources else ()
+
+    def knows_pods(self, namespace: str) -> bool:
+        """Return whether all pods of a namespace were read, so that others do not exist."""
+        return "Pod" in self._documents and self.gap("Pod") is None and self._pods_of in {"", namespace}
+
+    @cached_property
+    def pods(self) -> Mapping[tuple[str, str], ObjectView]:
+        """The pods by namespace and name."""
+        return {_document_key(pod): pod for pod in self.documents("Pod")}
+
+    @cached_property
+    def loads(self) -> Mapping[str, NodeLoad]:
+        """The nodes by name, with the requests of their pods."""
+        placed = [(pod["spec"]["nodeName"], pod) for pod in self.documents("Pod") if pod["spec"].get("nodeName")]
+        return node_loads(self.documents("Node"), placed)
+
+    @cached_property
+    def newest_slices(self) -> Mapping[tuple[str, str], Sequence[LazySlice]]:
+        """The slices of the newest generation of each pool, by driver and pool."""
+        newest: dict[tuple[str, str], list[LazySlice]] = {}
+        for slice_ in self.slices:
+            known = newest.setdefault((slice_.spec.driver, slice_.spec.pool.name), [])
+            if not known or slice_.spec.pool.generation == known[0].spec.pool.generation:
+                known.append(slice_)
+            elif slice_.spec.pool.generation > known[0].spec.pool.generation:
+                known[:] = [slice_]
+        return newest
+
+    @cached_property
+    def published(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """The names of the devices of each complete pool, by driver and pool."""
+        return {
+            pool: frozenset(name for slice_ in slices for name in slice_.names)
+            for pool, slices in self.newest_slices.items()
+            if len(slices) == slices[0].spec.pool.resource_slice_count
+        }
+
+    @cached_property
+    def repeated_pools(self) -> Mapping[tuple[str, str], tuple[Sequence[str], str]]:
+        """The nodes that publish one pool, and a device that several of them have, by driver and pool."""
+        found: dict[tuple[str, str], tuple[Sequence[str], str]] = {}
+        for pool, slices in self.newest_slices.items():
+            nodes = list(dict.fromkeys(slice_.spec.node_name for slice_ in slices if slice_.spec.node_name))
+            if len(nodes) > 1:
+                counts = Counter(name for slice_ in slices if slice_.spec.node_name for name in slice_.names)
+                name, number = max(counts.items(), key=lambda item: item[1], default=("", 0))
+                if number > 1:
+                    found[pool] = nodes, name
+        return found
 
     @cached_property
     def holders(self) -> Mapping[DeviceID, Sequence[DeviceHolder]]:
@@ -232,7 +340,10 @@ _ANNOTATIONS: Final = frozenset(
 )
 _POD_SPEC: Final = (
     "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
-    "schedulerName", "topologySpreadConstraints", "schedulingGroup",
+    "schedulerName", "topologySpreadConstraints", "schedulingGroup", "priority",
+)  # fmt: skip
+_POD_STATUS: Final = (
+    "phase", "conditions", "nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus",
 )  # fmt: skip
 TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
     "persistentVolumeClaim": ("claimName",), "csi": ("driver",),
@@ -244,6 +355,8 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
 _CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
+_EXTENDED_RESOURCES: Final = 36
+"""The first minor release in which DRAExtendedResource is on by default; it is locked from 1.37."""
 _VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
 
@@ -254,12 +367,16 @@ class ClusterDocuments(Struct, frozen=True):
         documents: the objects as JSON, by kind.
         version: the Kubernetes release: ``1.37``.
         alpha: whether the alpha features of resource.k8s.io are on.
+        pods_of: the only namespace of which all pods were read; empty for all.
+        complete: whether all objects were read that exist; not from files that a person saved.
     """
 
     documents: Mapping[str, Sequence[ObjectView]]
     version: str
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = field(default=())
+    pods_of: str = ""
+    complete: bool = True
 
     def cluster(self) -> ClusterView:
         """Create the models.
@@ -276,17 +393,44 @@ class ClusterDocuments(Struct, frozen=True):
             )
         except ValueError as error:
             raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
-        return ClusterView(self.documents, gates=gates, version=self.version, gaps=self.gaps)
+        return ClusterView(
+            self.documents,
+            gates=gates,
+            version=self.version,
+            gaps=self.gaps,
+            pods_of=self.pods_of,
+            complete=self.complete,
+            extended_resources=self.extended_resources,
+        )
+
+    @property
+    def extended_resources(self) -> bool:
+        """Whether the feature gate DRAExtendedResource is on: the default from 1.36, or a class has a name."""
+        release = _VERSION.match(self.version)
+        if self.alpha or release is None or int(release["release"].partition(".")[2]) >= _EXTENDED_RESOURCES:
+            return True
+        classes = self.documents.get("DeviceClass", ())
+        return any((document.get("spec") or {}).get("extendedResourceName") for document in classes)
 
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
-        """Return a view of these objects and others, which replace those of the same kind and name."""
+        """Return a view of these objects and others, which replace those of the same kind and name.
+
+        DeviceClasses lose the names of extended resources if the API server would drop them.
+        """
+        if not self.extended_resources:
+            documents = {**documents, "DeviceClass": list(map(_unextended, documents.get("DeviceClass", ())))}
         merged = {kind: list(found) for kind, found in self.documents.items()}
         for kind, found in documents.items():
             keys = {_document_key(document) for document in found}
             merged[kind] = [
                 document for document in merged.get(kind, ()) if _document_key(document) not in keys
             ] + list(found)
-        return ClusterDocuments(merged, self.version, self.alpha, self.gaps)
+        return structs.replace(self, documents=merged)
+
+
+def _unextended(device_class: ObjectView) -> ObjectView:
+    spec = {key: value for key, value in device_class["spec"].items() if key != "extendedResourceName"}
+    return {**device_class, "spec": spec}
 
 
 def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
@@ -334,7 +478,17 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
         for kind, fields in TYING_VOLUMES.items()
         if volume.get(kind) is not None
     ]
+    volumes += [
+        {"name": volume["name"], "hostPath": {"path": path}}
+        for volume in spec.get("volumes") or ()
+        if is_plugin_path(path := (volume.get("hostPath") or {}).get("path") or "")
+    ]
     return saved | ({"volumes": volumes} if volumes else {})
+
+
+def is_plugin_path(path: str) -> bool:
+    """Return whether a host path is a folder of kubelet plugins, which the pods of drivers mount."""
+    return not {"plugins", "plugins_registry"}.isdisjoint(path.split("/"))
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -345,7 +499,7 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    saved = _only(status, ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus"))
+    saved = _only(status, _POD_STATUS)
     for field_ in _CONTAINER_STATUSES:
         if status.get(field_):
             saved[field_] = [_container_status(entry) for entry in status[field_]]
@@ -376,6 +530,32 @@ def container_statuses(pod: ObjectView) -> list[Mapping[str, Any]]:
     return [entry for field_ in _CONTAINER_STATUSES for entry in status.get(field_) or ()]
 
 
+_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers that are not failures."""
+
+
+def failing_containers(pod: ObjectView) -> list[str]:
+    """Return each failing container with its status: ``container app: CrashLoopBackOff: back-off 10s …``."""
+    return [
+        f"container {entry.get('name', '')}: {text}" for entry in container_statuses(pod) if (text := _failure(entry))
+    ]
+
+
+def _failure(entry: Mapping[str, Any]) -> str:
+    state, before = entry.get("state") or {}, entry.get("lastState") or {}
+    waiting, ended = state.get("waiting"), state.get("terminated")
+    if waiting and waiting.get("reason", "") not in _STARTING:
+        text = ": ".join(filter(None, (waiting["reason"], " ".join(str(waiting.get("message") or "").split()))))
+        return "; ".join((text, *_ended(before.get("terminated"))))
+    return "".join(_ended(ended)) if ended and ended.get("exitCode") else ""
+
+
+def _ended(terminated: Mapping[str, Any] | None) -> Iterator[str]:
+    if terminated:
+        reason = f" ({terminated['reason']})" if terminated.get("reason") else ""
+        yield f"it exited with code {terminated.get('exitCode', 0)}{reason}"
+
+
 def _document_key(document: ObjectView) -> tuple[str, str]:
     metadata = document.get("metadata") or {}
     return metadata.get("namespace", ""), metadata.get("name", "")
@@ -385,3 +565,14 @@ def role_words(container: ObjectView) -> list[str]:
     """Return ``decommission`` if a container of a pod runs that role, and no other word of its command line."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     return ["decommission"] if "decommission" in words[:3] else []  # an interpreter and dra-kit may come before it
+
+
+_NAMES: Final = 3
+
+
+def named(nodes: Collection[str]) -> str:
+    """Return ``n1, n2 and n3``; of many nodes the first ones."""
+    names = sorted(nodes)
+    if len(names) <= _NAMES:
+        return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"

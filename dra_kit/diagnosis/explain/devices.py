@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.diagnosis.explain.allocated import pending_release
 from dra_kit.diagnosis.explain.capacity import PoolCounters, capacity_reasons
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.matching import SelectorMismatches
@@ -161,12 +162,18 @@ class DeviceJudge:
         by = ", ".join(claims) or "a claim"
         yield Reason(
             ReasonKind.ALLOCATED,
-            f"allocated to {by}",
+            f"allocated to {', '.join(map(self._holder, claims)) or by}",
             brief="allocated",
             found=by,
             remedy=RELEASED,
             details={"claims": claims},
         )
+
+    def _holder(self, key: str) -> str:
+        """Return the name of a claim, and whether it should release its devices."""
+        namespace, _, name = key.partition("/")
+        release = pending_release(self.cluster, self.cluster.claims[namespace, name])
+        return f"{key} ({release.brief})" if release is not None else key
 
 
 class _OnNode:
@@ -316,6 +323,9 @@ class _OnNode:
             yield from counters.reasons(device)
 
 
+_WITH_EFFECT: Final = " (effect: NoExecute)"
+
+
 def _taint(taint: DeviceTaint, rule: str) -> Reason:
     shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     by = f" (by DeviceTaintRule {rule})" if rule else ""
@@ -324,7 +334,8 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
         f"tainted {shown}{by}",
         brief="tainted",
         found=shown,
-        remedy=f"with a toleration of the taint {taint.key}",
+        # without the effect, pods are scheduled and evicted
+        remedy=f"with a toleration of the taint {taint.key}{_WITH_EFFECT if taint.effect == 'NoExecute' else ''}",
         details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
     )
 

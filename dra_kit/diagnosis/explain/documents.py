@@ -7,15 +7,16 @@ from typing import Any
 
 from dra_kit.diagnosis.explain.cluster import MissingRight
 from dra_kit.diagnosis.explain.deletion import PodDeletion
-from dra_kit.diagnosis.explain.pods import PodExplanation
 from dra_kit.diagnosis.explain.verdicts import (
     ClaimExplanation,
     DeviceVerdict,
     JudgedChoice,
     NodeOutcome,
+    PodExplanation,
     Reason,
     summarize,
 )
+from dra_kit.diagnosis.explain.workloads import WorkloadExplanation
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 
@@ -28,6 +29,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
         "namespace": explanation.claim.metadata.namespace,
         "name": explanation.claim.metadata.name,
         "outcome": explanation.outcome,
+        "release": explanation.release,
         "blockers": list(explanation.blockers),
         "nearest": [
             {"change": miss.change, "request": miss.request, "devices": miss.devices, "enough": miss.enough}
@@ -113,9 +115,14 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "name": name,
         "outcome": explanation.outcome,
         "node": explanation.node,
+        "after": [{"name": pod.name, "node": pod.node} for pod in explanation.after],
         "problems": [*explanation.foreword, *explanation.problems],
+        "remedies": list(explanation.remedies),
         "notLookedAt": list(explanation.not_looked_at),
-        "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
+        "rejections": {
+            node: [*explanation.rejections.get(node, ()), *explanation.elsewhere.get(node, ())]
+            for node in (*explanation.rejections, *explanation.elsewhere)
+        },
         "fittingNodes": list(explanation.fitting),
         "events": list(map(str, explanation.events)),
         **({"deletion": _deletion(explanation.deletion)} if explanation.deletion is not None else {}),
@@ -131,6 +138,26 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
             for claim in explanation.claims
         ],
     }
+
+
+def workload_documents(explanation: WorkloadExplanation) -> list[dict[str, Any]]:
+    """Return the explanation of a pod as JSON, or that of a workload, and those of its pods."""
+    pods = [pod_document(each) for each in explanation.explained]
+    workload = explanation.workload
+    if workload.kind == "Pod":
+        return pods
+    whole = {
+        "kind": "workload",
+        "workload": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "path": workload.path,
+        "pods": explanation.count,
+        "placed": [{"name": pod.name, "node": pod.node} for pod in explanation.placed],
+        "text": explanation.text,
+        "note": explanation.note,
+    }
+    return [whole, *pods]
 
 
 def _deletion(deletion: PodDeletion) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.diagnosis.explain.cluster import ClusterView, role_words
-from dra_kit.kubernetes.resource.objects import is_deleted, is_terminal
+from dra_kit.diagnosis.explain.cluster import ClusterView, failing_containers, is_plugin_path, role_words
+from dra_kit.kubernetes.resource.objects import is_deleted, is_terminal, object_name
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
 
@@ -86,7 +86,7 @@ def drivers_of(cluster: ClusterView, claim: ResourceClaim, node: str = "") -> It
 def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str] = ()) -> DriverOnNode:
     """Return the state of a driver on a node, for devices of ``pools``."""
     pod = next((each for each in _pods(cluster, driver) if each["spec"].get("nodeName") == node), None)
-    name = f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('name', '')}" if pod is not None else ""
+    name = object_name(pod) if pod is not None else ""
     specs = [slice_.spec for slice_ in cluster.slices if slice_.spec.driver == driver]
     presence: Presence = "absent"
     if pod is not None and _decommissions(pod):
@@ -98,6 +98,28 @@ def driver_on(cluster: ClusterView, driver: str, node: str, pools: Iterable[str]
     elif pod is not None:
         presence = "silent"
     return DriverOnNode(driver, node, presence, name)
+
+
+def pod_to_examine(cluster: ClusterView, driver: DriverOnNode) -> str:
+    """Return what to do if the kubelet of a node cannot prepare the devices of a driver."""
+    node, registers = driver.node, f"{driver.driver} must run and register with the kubelet of {driver.node}"
+    if driver.pod:
+        pod = next(each for each in _pods(cluster, driver.driver) if object_name(each) == driver.pod)
+        state = "; ".join(failing_containers(pod))
+        return f"{registers}: see the log of its pod there, {driver.pod}{f' ({state})' if state else ''}"
+    mounting = sorted(object_name(pod) for pod in cluster.documents("Pod") if _is_plugin_on(pod, node))
+    if mounting:
+        return f"{registers}: its pod there is one of those with the kubelet's plugin folders: {', '.join(mounting)}"
+    command = f"`kubectl get pods -A -o wide --field-selector spec.nodeName={node}`"
+    return f"{registers}: does its pod, one of a DaemonSet, run there, and what does its log say? {command} lists pods"
+
+
+def _is_plugin_on(pod: ObjectView, node: str) -> bool:
+    """Return whether a pod of a node mounts the folders in which drivers register."""
+    if pod["spec"].get("nodeName") != node or is_terminal(pod):
+        return False
+    volumes = pod["spec"].get("volumes") or ()
+    return any(is_plugin_path((volume.get("hostPath") or {}).get("path") or "") for volume in volumes)
 
 
 def is_being_removed(cluster: ClusterView, driver: str) -> bool:

@@ -106,13 +106,33 @@ def _candidates(
 
 
 def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
-    """Yield the highest possible lower count."""
-    if judged.choice is None or judged.choice.all_devices or judged.choice.count < 2:
+    """Yield the highest possible lower count, or for mode All, that others release devices or a count."""
+    if judged.choice is not None and judged.choice.all_devices:
+        yield from _of_all(claim, judged, trials)
         return
-    possible = _most(judged, ChangedClaim(claim), judged.fitting, trials)
+    if judged.choice is None or judged.choice.count < 2:
+        return
+    limit = min(judged.choice.count, max(judged.fitting.values(), default=0) + 1)
+    possible = _most(judged, ChangedClaim(claim), judged.fitting, trials, limit)
     if possible:
         miss = SuggestedChange(f"with count: {possible}", judged.name, None, enough=True)
         yield _Candidate(miss, _LESS, short=False)
+
+
+def _of_all(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
+    """Yield what helps a request for all devices of a node: others release them, or the highest possible count."""
+    matching: Counter[str] = Counter()
+    for verdict in judged.devices:
+        if verdict.matches:
+            matching.update(verdict.nodes)
+    nodes = [name for name, _ in matching.most_common()]
+    if trials.fits(ChangedClaim(claim, released=True), nodes):
+        yield _Candidate(SuggestedChange(RELEASED, judged.name, None, enough=True), _WAITING, short=False)
+    limit = max(judged.fitting.values(), default=0) + 1
+    possible = _most(judged, ChangedClaim(claim), judged.fitting, trials, limit)
+    if possible:
+        change = f"with allocationMode: ExactCount and count: {possible}"
+        yield _Candidate(SuggestedChange(change, judged.name, None, enough=True), _LESS, short=False)
 
 
 class ChangedClaim(Struct, frozen=True):
@@ -128,11 +148,12 @@ class ChangedClaim(Struct, frozen=True):
     device_class: DeviceClass | None = None
 
 
-def _most(judged: JudgedChoice, changed: ChangedClaim, numbers: Mapping[str, int], trials: AllocationTrials) -> int:
-    """Return the highest available count below the requested one."""
-    assert judged.choice is not None  # noqa: S101 - the caller looked
+def _most(
+    judged: JudgedChoice, changed: ChangedClaim, numbers: Mapping[str, int], trials: AllocationTrials, refused: int
+) -> int:
+    """Return the highest available count below ``refused``."""
     nodes = [node for node, _ in Counter(numbers).most_common()]
-    possible, refused = 0, min(judged.choice.count, max(numbers.values(), default=0) + 1)
+    possible = 0
     while refused - possible > 1:
         middle = (possible + refused) // 2
         if trials.fits(replace(changed, claim=with_count(changed.claim, judged.name, middle)), nodes):
@@ -193,7 +214,10 @@ def _fewer(
     trials: AllocationTrials,
 ) -> SuggestedChange | None:
     """Return a change combined with a lower count; None if that does not help either."""
-    possible = _most(judged, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
+    assert judged.choice is not None  # noqa: S101 - the caller looked
+    allowed = {name: numbers[name] for name in trials.allowed(numbers)}
+    limit = min(judged.choice.count, max(allowed.values(), default=0) + 1)
+    possible = _most(judged, changed, allowed, trials, limit)
     if not possible:
         return None
     return SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
@@ -308,8 +332,9 @@ def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstrain
 
 
 def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
-    """Return the claim with another count for ``request`` or ``request/subrequest``."""
-    return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"count": count}))
+    """Return the claim with a count for ``request`` or ``request/subrequest``."""
+    update = {"allocation_mode": "ExactCount", "count": count}
+    return _with_choice(claim, choice, lambda asked: asked.model_copy(update=update))
 
 
 def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:

@@ -42,16 +42,14 @@ def pending_subjects(cluster: ClusterView, kind: SubjectKind, namespace: str | N
     return [ExplainSubject(kind, at, name) for at, name in pending if namespace in {None, at}]
 
 
-def subjects_of_manifests(
+def claims_of_manifests(
     given: Mapping[str, Sequence[ObjectView]],
 ) -> tuple[list[ExplainSubject], Mapping[str, Sequence[ObjectView]]]:
-    """Return the pods of manifests; if there are none, the claims, and those of the templates.
+    """Return the claims of manifests, and those of the templates.
 
     Returns:
         The subjects, and the objects with those claims.
     """
-    if given.get("Pod"):
-        return [ExplainSubject("pod", *object_key(pod)) for pod in given["Pod"]], given
     claims = [*given.get("ResourceClaim", ()), *map(_claim_of, given.get("ResourceClaimTemplate", ()))]
     return [ExplainSubject("claim", *object_key(claim)) for claim in claims], {**given, "ResourceClaim": claims}
 

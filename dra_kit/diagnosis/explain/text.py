@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import click
 from msgspec import Struct
 
+from dra_kit.diagnosis.explain.allocated import device_statuses
 from dra_kit.diagnosis.explain.cluster import MissingRight, missing_rules
 from dra_kit.diagnosis.explain.conditions import shorten
 from dra_kit.diagnosis.explain.drivers import DriverOnNode
-from dra_kit.diagnosis.explain.pods import PodClaimExplanation, PodExplanation
 from dra_kit.diagnosis.explain.verdicts import (
     UNMATCHED,
     ClaimExplanation,
@@ -25,13 +25,16 @@ from dra_kit.diagnosis.explain.verdicts import (
     JudgedChoice,
     JudgedRequest,
     NodeOutcome,
+    PodClaimExplanation,
+    PodExplanation,
     Reason,
     ReasonKind,
     SuggestedChange,
     summarize,
 )
+from dra_kit.diagnosis.explain.workloads import WorkloadExplanation
 from dra_kit.kubernetes.resource.config import configs_for_driver
-from dra_kit.kubernetes.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
+from dra_kit.kubernetes.resource.v1 import AllocationResult, DeviceRequestAllocationResult
 from dra_kit.text import counted, escape_unprintable
 
 _PLACES: Final = 8
@@ -47,13 +50,20 @@ _PARAMETERS: Final = 300
 
 def render_claim(page: ReportWriter, explanation: ClaimExplanation, *, of_pod: bool = False) -> None:
     """Write the explanation of a claim; with ``of_pod``, without the state of its drivers."""
-    _render_deletion(page, explanation)
+    if explanation.release:
+        page.bad(f"{explanation.key} {explanation.release}")
     allocation = explanation.claim.status.allocation
     if allocation is not None:
         _render_allocated(page, explanation, allocation)
         if not of_pod:
             _render_drivers(page, explanation.drivers)
-        return
+    elif explanation.release:
+        _render_remedies(page, explanation)
+    else:
+        _render_unallocated(page, explanation)
+
+
+def _render_unallocated(page: ReportWriter, explanation: ClaimExplanation) -> None:
     for request in explanation.requests:
         for judged in request.choices:
             _render_choice(page, explanation, request, judged)
@@ -71,13 +81,24 @@ def render_claim(page: ReportWriter, explanation: ClaimExplanation, *, of_pod: b
     page.bad(f"{explanation.key}{text}")
     for blocker in explanation.blockers:
         page.line(blocker, indent=2)
-    for remedy in explanation.remedies:
-        page.line(f"→ {remedy}", indent=2, colour="yellow")
+    _render_remedies(page, explanation)
     for miss in explanation.nearest:
         page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
     if explanation.not_looked_at:
         missed = ", ".join(explanation.not_looked_at)
         page.line(f"not examined, since it would take too much work: {missed}", indent=2, colour="yellow")
+
+
+def _render_problems(page: ReportWriter, explanation: ClaimExplanation) -> None:
+    """List what is wrong with the devices of a claim that has or finds some."""
+    for problem in explanation.blockers:
+        page.line(f"! {problem}", indent=2, colour="yellow")
+    _render_remedies(page, explanation)
+
+
+def _render_remedies(page: ReportWriter, explanation: ClaimExplanation) -> None:
+    for remedy in explanation.remedies:
+        page.line(f"→ {remedy}", indent=2, colour="yellow")
 
 
 def _change(explanation: ClaimExplanation, miss: SuggestedChange) -> str:
@@ -181,7 +202,9 @@ def _names(page: ReportWriter, names: Sequence[str]) -> str:
 
 def _render_fitting(page: ReportWriter, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
     where = f"on {len(fitting)} of {counted(len(explanation.nodes), 'node')}"
-    if explanation.undecided:
+    if explanation.outcome == "evicted":
+        page.bad(f"{explanation.key} finds devices {where}, and its pods are evicted")
+    elif explanation.undecided:
         page.undecided(f"{explanation.key} finds devices {where}", explanation.not_looked_at)
     else:
         page.good(f"{explanation.key} fits {where}")
@@ -190,24 +213,25 @@ def _render_fitting(page: ReportWriter, explanation: ClaimExplanation, fitting: 
         page.line(f"on {outcome.node.name} it would get", indent=2)
         for allocation in outcome.allocations or ():
             _render_results(page, allocation)
+            for name in dict.fromkeys(name for each in allocation.devices.results for name in each.binding_conditions):
+                page.line(f"kube-scheduler then waits until the driver sets the condition {name}", indent=4)
     if len(shown) < len(fitting):
         page.line(f"… and likewise on {counted(len(fitting) - len(shown), 'more node')}", indent=2)
+    _render_problems(page, explanation)
 
 
 def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
-    page.good(f"{explanation.key} is allocated")
+    if explanation.release:
+        page.line("it still has", indent=2)
+    else:
+        page.good(f"{explanation.key} is allocated")
     _render_results(page, allocation)
-    consumers = _consumers(explanation)
-    page.line(f"reserved for {', '.join(consumers)}" if consumers else "not reserved: no pod uses it", indent=2)
+    if not explanation.release:
+        reserved = _consumers(explanation)
+        page.line(f"reserved for {', '.join(reserved)}" if reserved else "not reserved: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
-
-
-def _render_deletion(page: ReportWriter, explanation: ClaimExplanation) -> None:
-    if since := explanation.claim.metadata.deletion_timestamp:
-        consumers = _consumers(explanation)
-        waits = f", and waits for {', '.join(consumers)}, for which it is reserved" if consumers else ""
-        page.bad(f"{explanation.key} is being deleted since {since}{waits}")
+    _render_problems(page, explanation)
 
 
 def _render_drivers(page: ReportWriter, drivers: Sequence[DriverOnNode]) -> None:
@@ -223,8 +247,7 @@ def _consumers(explanation: ClaimExplanation) -> list[str]:
 
 def _conditions(explanation: ClaimExplanation) -> Iterator[str]:
     """List the conditions that drivers report of devices they prepared."""
-    for entry in (explanation.claim.status.model_extra or {}).get("devices") or ():
-        status = AllocatedDeviceStatus.model_validate(entry)
+    for status in device_statuses(explanation.claim):
         for condition in status.conditions:
             text = ": ".join(filter(None, (condition.reason, condition.message)))
             why = f" ({text})" if text else ""
@@ -266,6 +289,8 @@ _VERDICTS: Final = {
     "devices-fit": "finds its devices on {where}",
     "unknown": "may find its devices on nodes that are not known",
     "waits": "waits for a claim",
+    "binding": "waits for its devices to become ready on {where}",
+    "evicted": "is evicted as soon as it is scheduled to {where}",
     "does-not-fit": "cannot be scheduled",
     "error": "cannot be scheduled: kube-scheduler gives up",
     "stopped": "would take too much work to explain",
@@ -278,22 +303,55 @@ def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
     """Write the explanation of a pod: warnings, its claims, the verdict."""
     for sentence in explanation.foreword:
         page.line(f"! pod {explanation.name}: {sentence}", colour="yellow", bold=True)
+    if explanation.after:
+        placed = [f"{pod.name} on {pod.node}" for pod in explanation.after[-_CHOICES:]]
+        more = len(explanation.after) - len(placed)
+        earlier = f"{counted(more, 'pod')} and " if more else ""
+        page.line(
+            f"pod {explanation.name} comes after {earlier}{', '.join(placed)}, whose devices, cpu and memory are then "
+            "in use (kube-scheduler may select other nodes)"
+        )
     page.line()
     _render_claims(page, explanation.claims)
     for resource in explanation.resources:
         page.line(resource.text)
-    rejections = explanation.rejections or {}
-    if rejections:
+    if rejections := explanation.rejections:
         nodes = counted(len(rejections), "node")
         page.line(f"{nodes} unsuitable for this pod, regardless of devices: {_reasons(rejections.values())}", bold=True)
+    if elsewhere := explanation.elsewhere:
+        nodes = counted(len(elsewhere), "node")
+        page.line(f"{nodes} cannot use the devices of its claims: {_reasons(elsewhere.values())}", bold=True)
     _render_verdict(page, explanation)
     for problem in explanation.problems:
         page.line(problem, indent=2)
-    for remedy in explanation.deletion.remedies if explanation.deletion is not None else ():
+    of_deletion = explanation.deletion.remedies if explanation.deletion is not None else ()
+    for remedy in (*explanation.remedies, *of_deletion):
         page.line(f"→ {remedy}", indent=2, colour="yellow")
     if not explanation.good or explanation.outcome == "fits":
         for event in explanation.events:
             page.line(f"reported: {event}", indent=2)
+
+
+def render_workload(page: ReportWriter, explanation: WorkloadExplanation) -> None:
+    """Write the explanation of a workload: those of its pods, then the verdict on all of them."""
+    workload = explanation.workload
+    if workload.kind != "Pod":
+        note = "; how many it creates is not known, so one is explained" if workload.path else ""
+        page.line(f"{workload.title}: {counted(explanation.count, 'pod')}{note}", bold=True)
+    for each in explanation.explained:
+        page.line()
+        render_pod(page, each)
+    if workload.kind == "Pod":
+        return
+    page.line()
+    if explanation.undecided:
+        page.line(f"? {explanation.text}", colour="yellow", bold=True)
+    elif explanation.good:
+        page.good(explanation.text)
+    else:
+        page.bad(explanation.text)
+    if explanation.note:
+        page.line(f"! {explanation.note}", indent=2, colour="yellow")
 
 
 def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) -> None:

@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from dra_kit.diagnosis.explain.deletion import PodDeletion
 from dra_kit.diagnosis.explain.drivers import DriverOnNode
+from dra_kit.diagnosis.explain.extended_resources import ExtendedResource
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
@@ -167,23 +169,28 @@ class SuggestedChange(Struct, frozen=True):
     enough: bool
 
 
-Outcome: TypeAlias = Literal["allocated", "fits", "devices-fit", "unknown", "does-not-fit", "error", "stopped"]
+Outcome: TypeAlias = Literal[
+    "allocated", "deleting", "stale", "fits", "evicted", "devices-fit", "unknown", "does-not-fit", "error", "stopped"
+]
 
 
 class ClaimExplanation(Struct, frozen=True):
     """Why a claim has its devices, gets them, or does not.
 
     Attributes:
-        outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``devices-fit``: the same, as
+        outcome: ``allocated``: it has devices; ``deleting``: it is being deleted; ``stale``: it has devices, and is
+            reserved only for pods that are gone; ``fits``: some node has devices for it; ``evicted``: the same, but for
+            these devices its pods are evicted; ``devices-fit``: the same, as
             far as is known; ``unknown``: the result depends on nodes that could not be read; ``error``: the scheduler
             fails on every node; ``stopped``: the search took too much work.
         requests: the requests of the claim; empty if it is allocated.
         nodes: the allocator's verdict on each node; empty if the claim is allocated.
-        blockers: what blocks the whole claim, one sentence each.
+        blockers: what blocks the whole claim, or what is wrong with its devices, one sentence each.
         nearest: changes that would help, best first.
-        remedies: what to write instead of a wrong selector.
+        remedies: what to write instead of a wrong selector, or what to do.
         not_looked_at: what could not be read, or would have taken too much work to check.
         drivers: the drivers of its devices, on their node.
+        release: a clause about why it should release its devices soon; empty if it keeps them.
     """
 
     claim: ResourceClaim
@@ -195,11 +202,17 @@ class ClaimExplanation(Struct, frozen=True):
     remedies: tuple[str, ...] = ()
     not_looked_at: tuple[str, ...] = ()
     drivers: tuple[DriverOnNode, ...] = ()
+    release: str = ""
 
     @property
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.claim.metadata.namespace}/{self.claim.metadata.name}"
+
+    @property
+    def allocated(self) -> bool:
+        """Whether the claim has devices."""
+        return self.claim.status.allocation is not None
 
     @property
     def good(self) -> bool:
@@ -214,12 +227,102 @@ class ClaimExplanation(Struct, frozen=True):
     @property
     def finds_devices(self) -> bool:
         """Whether the claim has devices, or finds some as far as is known."""
-        return self.good or self.outcome == "devices-fit"
+        return self.allocated or self.good or self.outcome in {"devices-fit", "evicted"}
 
     @property
     def fitting_nodes(self) -> tuple[NodeOutcome, ...]:
         """The nodes on which it can get devices."""
         return tuple(outcome for outcome in self.nodes if outcome.allocations is not None)
+
+
+PodOutcome: TypeAlias = Literal[
+    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "unknown",
+    "waits", "binding", "evicted", "does-not-fit", "error", "stopped", "ending", "terminating",
+]  # fmt: skip
+
+
+class PodClaimExplanation(Struct, frozen=True):
+    """One claim of a pod.
+
+    Attributes:
+        entry: its name in ``spec.resourceClaims``; empty for the claim of extended resources.
+        problem: why the claim cannot be explained; empty if it can.
+        explanation: the explanation of the claim, which may not have been created yet.
+        origin: the source of a claim that has not been created yet: ``template one-pizza``.
+    """
+
+    entry: str
+    problem: str = ""
+    explanation: ClaimExplanation | None = None
+    origin: str = ""
+
+
+class ReportedEvent(Struct, frozen=True):
+    """An Event or condition of a pod: its reason, such as ``FailedScheduling``, and message."""
+
+    reason: str
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.note}"
+
+
+class PlacedPod(Struct, frozen=True):
+    """A pod (``namespace/name``) that is assumed to run on a node."""
+
+    name: str
+    node: str
+
+
+class PodExplanation(Struct, frozen=True):
+    """Why a pod runs, or why not.
+
+    Attributes:
+        name: ``namespace/name``.
+        outcome: ``waits``: for a claim; ``binding``: for binding conditions of its devices; ``evicted``: it can be
+            scheduled, and is then evicted from its devices; ``bypassed``: it has a node
+            and no devices; ``not-prepared``: it has a node and devices, which the kubelet cannot prepare;
+            ``not-running``: its devices are prepared, and a container fails; ``devices-fit``: its devices allow it to
+            run, but not everything was checked; ``unknown``: the result depends on nodes that could not be read;
+            ``stopped``: the search took too much work.
+        problems: other reasons why it does not run than the devices of one claim, one sentence each.
+        rejections: why nodes are unsuitable regardless of its devices, by node name.
+        elsewhere: the claims whose devices nodes cannot use, and where these are, by node name.
+        fitting: nodes on which it could run.
+        events: the latest reports of controllers, scheduler and kubelet.
+        resources: extended resources that it requests.
+        foreword: what the reader must know first, one sentence each.
+        not_looked_at: unchecked conditions that may still prevent it from running, a few words each.
+        deletion: what its deletion waits for; None if it is not being deleted.
+        remedies: what to do.
+        after: the pods of the same files that are assumed to be scheduled before it.
+    """
+
+    name: str
+    outcome: PodOutcome
+    node: str = ""
+    claims: tuple[PodClaimExplanation, ...] = ()
+    problems: tuple[str, ...] = ()
+    rejections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    elsewhere: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fitting: tuple[str, ...] = ()
+    events: tuple[ReportedEvent, ...] = ()
+    resources: tuple[ExtendedResource, ...] = ()
+    foreword: tuple[str, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    deletion: PodDeletion | None = None
+    remedies: tuple[str, ...] = ()
+    after: tuple[PlacedPod, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """Whether it runs or can run."""
+        return self.outcome in {"ended", "runs", "scheduled", "fits", "ending"}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it may run, or may not."""
+        return self.outcome in {"devices-fit", "unknown", "stopped"}
 
 
 RELEASED: Final = "once other claims release their devices"

@@ -12,6 +12,8 @@ from dra_kit.cli.app import cli
 
 Document = dict[str, Any]
 
+CASES = Path(__file__).parents[3] / "data" / "cases"
+"""Folders with saved objects and manifests of users."""
 DRIVER = "dra.pizza"
 CHEESE = f'device.attributes["{DRIVER}"].cheese'
 
@@ -77,7 +79,7 @@ def claim(name: str, *selectors: str, held: tuple[str, str] | None = None, **mor
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [held[0]]}]}]
         document["status"] = {
             "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": terms}},
-            "reservedFor": [{"resource": "pods", "name": "guest", "uid": "1"}],
+            "reservedFor": [{"resource": "pods", "name": "guest", "uid": "uid-guest"}],
         }
     return document
 

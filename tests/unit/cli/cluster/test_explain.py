@@ -262,6 +262,7 @@ def test_a_live_cluster_is_read(tmp_path: Path) -> None:
 def test_missing_right_is_reported_with_its_consequence(tmp_path: Path) -> None:
     with Api() as api, api.failing(403, "GET", below="/api/v1/nodes"):
         api.put("resourceclaims", claim("lunch", held=("node-1", "rustica")))
+        api.put("pods", pod("guest", claim="lunch", nodeName="node-1"))
 
         result = run("explain", "claim", "lunch", "--kubeconfig", api.kubeconfig(tmp_path / "kubeconfig"))
 

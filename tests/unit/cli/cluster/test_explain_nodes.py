@@ -6,7 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.unit.cli.cluster.saved import CLASS, DRIVER, Document, claim, explained, node, pod, template, words
+import pytest
+
+from tests.unit.cli.cluster.saved import (
+    CASES,
+    CLASS,
+    DRIVER,
+    Document,
+    claim,
+    explained,
+    node,
+    pod,
+    run,
+    template,
+    words,
+)
 
 CALZONE = "pizza.example/calzone"
 PROVIDER: Document = {
@@ -52,7 +66,7 @@ def test_a_pod_on_another_node_than_its_devices_never_starts(tmp_path: Path) -> 
     code, text = explained(tmp_path, *documents, what=("pod", "guest"))
 
     assert code == 3
-    assert "  claim food is allocated for other nodes\n" in text
+    assert "  claim food has its devices on node-1\n" in text
 
 
 def test_a_pod_on_the_node_of_its_devices_starts(tmp_path: Path) -> None:
@@ -151,6 +165,63 @@ def test_a_resource_that_nothing_provides(tmp_path: Path) -> None:
     assert f"{CALZONE} is not provided: neither a device plugin" in text
 
 
+DROPPED = CASES / "extended-name-dropped"
+
+
+def release(tmp_path: Path, version: str) -> Path:
+    """A snapshot of a cluster of this release whose API server dropped the name in the class."""
+    folder = tmp_path / f"snapshot-{version}"
+    folder.mkdir()
+    (folder / "snapshot.json").write_text(json.dumps({"version": version}))
+    (folder / "objects.yaml").write_bytes((DROPPED / "cluster" / "objects.yaml").read_bytes())
+    return folder
+
+
+def test_missing_name_of_an_extended_resource_may_be_dropped_by_an_old_release() -> None:
+    result = run("explain", "pod", "old-style", "--from", DROPPED / "cluster")
+
+    assert result.exit_code == 3
+    text = words(result.output)
+    assert (
+        "A DeviceClass has it with extendedResourceName: example.net/gpu, which Kubernetes 1.34 and 1.35 drop" in text
+    )
+    assert "unless the feature gate DRAExtendedResource is on" in text
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.35"])
+def test_old_release_drops_the_name_of_an_extended_resource_in_a_manifest(tmp_path: Path, version: str) -> None:
+    result = run("explain", "-f", DROPPED / "class-and-pod.yaml", "--from", release(tmp_path, version))
+
+    assert result.exit_code == 3
+    text = words(result.output)
+    assert f"Kubernetes {version} drops extendedResourceName of DeviceClasses" in text
+    assert "as the feature gate DRAExtendedResource is off" in text
+    assert "example.net/gpu: 1 requested, 0 of 0 free (1 node)" in text
+
+
+@pytest.mark.parametrize(("version", "alpha"), [("1.36", False), ("1.37", False), ("1.34", True)])
+def test_extended_resource_of_a_manifest_is_provided_where_the_gate_is_on(
+    tmp_path: Path, version: str, alpha: bool
+) -> None:
+    options = ["--alpha"] if alpha else []
+
+    result = run("explain", "-f", DROPPED / "class-and-pod.yaml", "--from", release(tmp_path, version), *options)
+
+    assert result.exit_code == 0
+    assert "✓ pod default/old-style can run on n1\n" in result.output
+
+
+def test_second_class_of_an_extended_resource_is_named(tmp_path: Path) -> None:
+    older = {**PROVIDER, "metadata": {"name": "older", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+    newer = {**PROVIDER, "metadata": {"name": "newer", "creationTimestamp": "2026-01-02T00:00:00Z"}}
+
+    _, text = explained(tmp_path, older, newer, pod("guest", requests={CALZONE: "1"}), what=("pod", "guest"))
+
+    text = words(text)
+    assert f"{CALZONE} is provided by devices of class newer on node-1 and node-2; older has the same" in text
+    assert "kube-scheduler uses the newest class" in text
+
+
 def test_json_output_contains_providers_of_a_resource(tmp_path: Path) -> None:
     documents = PROVIDER, with_plugin("node-3"), pod("guest", requests={CALZONE: "1"})
 
@@ -158,6 +229,5 @@ def test_json_output_contains_providers_of_a_resource(tmp_path: Path) -> None:
 
     [found] = json.loads(text)["explanations"]
     assert found["extendedResources"] == [CALZONE]
-    assert found["resources"] == [
-        {"name": CALZONE, "deviceClass": "calzone", "byClaim": ["node-1", "node-2"], "byDevicePlugin": ["node-3"]}
-    ]
+    by_claim = {"name": CALZONE, "deviceClass": "calzone", "byClaim": ["node-1", "node-2"]}
+    assert found["resources"] == [{**by_claim, "byDevicePlugin": ["node-3"], "otherClasses": []}]

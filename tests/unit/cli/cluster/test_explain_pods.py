@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.cli.cluster.saved import (
+    CASES,
     CHEESE,
+    KITCHEN,
     Document,
     claim,
     event,
     explained,
     node,
     pod,
+    run,
     save,
     slice_of,
     template,
@@ -86,13 +90,24 @@ def test_a_misspelt_claim_or_template_is_known_by_the_nearest_of_the_namespace(t
     assert '✗ ResourceClaimTemplate one-piza does not exist; did you mean "one-pizza"?\n' in text
 
 
+def test_template_of_another_namespace_is_found_there(tmp_path: Path) -> None:
+    file = CASES / "template-in-another-namespace" / "pod.yaml"
+
+    result = run("explain", "-f", file, "--from", save(tmp_path / "cluster.yaml", *KITCHEN))
+
+    assert result.exit_code == 3
+    text = words(result.output)
+    assert "✗ ResourceClaimTemplate one-tray-with-lid is in namespace oven-a, and pods only use those of" in text
+    assert "did you mean" not in text
+
+
 def test_a_pod_whose_claim_is_allocated_elsewhere(tmp_path: Path) -> None:
     eater = pod("guest", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
 
     code, text = explained(tmp_path, eater, HELD, what=("pod", "guest"))
 
     assert code == 3
-    assert "claim food is allocated elsewhere (1 node)" in text
+    assert "claim food has its devices on node-1 (1 node)" in text
 
 
 def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
@@ -105,6 +120,53 @@ def test_a_pod_that_the_kubelet_cannot_prepare(tmp_path: Path) -> None:
     assert code == 3
     assert "✗ pod default/guest has its devices on node-1, and the kubelet cannot prepare them\n" in text
     assert "reported: FailedPrepareDynamicResources: the oven is cold\n" in text
+
+
+def unprepared(note: str = "DRA driver dra.pizza is not registered") -> tuple[Document, ...]:
+    """A pod with its devices on node-1, which the kubelet cannot prepare."""
+    eater = pod("guest", claim="lunch", nodeName="node-1")
+    eater["status"] = {"phase": "Pending"}
+    return eater, HELD, event("FailedPrepareDynamicResources", "guest", note)
+
+
+def driver_pod(name: str, **spec: Any) -> Document:
+    document = pod(name, nodeName="node-1", **spec)
+    return {**document, "metadata": {**document["metadata"], "namespace": "kitchen"}}
+
+
+@pytest.mark.parametrize(("folder", "node_name"), [("cluster", "n1"), ("kubectl-saved", "node-1")])
+def test_event_of_the_core_api_shows_that_devices_are_not_prepared(folder: str, node_name: str) -> None:
+    result = run("explain", "pod", "worker-0", "--from", CASES / "driver-not-registered" / folder)
+
+    assert result.exit_code == 3
+    text = words(result.output)
+    assert f"✗ pod default/worker-0 has its devices on {node_name}, and the kubelet cannot prepare them" in text
+    assert f"→ fabric.example.net must run and register with the kubelet of {node_name}: does its pod" in text
+    assert "prepare dynamic resources: DRA driver fabric.example.net is not registered" in text
+
+
+def test_unprepared_devices_point_to_the_pod_of_the_driver_on_that_node(tmp_path: Path) -> None:
+    agent = driver_pod("oven-x7")
+    labels = {"app.kubernetes.io/name": "dra.pizza", "app.kubernetes.io/component": "node"}
+    agent["metadata"]["labels"] = labels
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    agent["status"] = {"containerStatuses": [{"name": "eater", "state": waiting, "lastState": {}}]}
+
+    code, text = explained(tmp_path, *unprepared(), agent, what=("pod", "guest"))
+
+    assert code == 3
+    assert "see the log of its pod there, kitchen/oven-x7 (container eater: CrashLoopBackOff)" in words(text)
+
+
+def test_unprepared_devices_point_to_pods_with_the_folders_of_kubelet_plugins(tmp_path: Path) -> None:
+    registry = {"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry", "type": ""}}
+    others = driver_pod("web", volumes=[{"name": "logs", "hostPath": {"path": "/var/log", "type": ""}}])
+    saved = save(tmp_path / "cluster.yaml", *KITCHEN, *unprepared(), driver_pod("agent", volumes=[registry]), others)
+
+    text = words(run("explain", "pod", "guest", "--from", saved).output)
+
+    assert "one of those with the kubelet's plugin folders: kitchen/agent" in text
+    assert "kitchen/web" not in text
 
 
 def test_scheduler_message_is_reported_even_if_the_pod_would_fit_now(tmp_path: Path) -> None:

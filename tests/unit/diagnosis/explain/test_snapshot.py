@@ -62,6 +62,15 @@ def test_labels_taints_and_allocatable_of_nodes_are_saved() -> None:
     assert saved["status"] == {"allocatable": {"cpu": "4"}, "declaredFeatures": ["A"]}
 
 
+def test_of_host_paths_only_the_folders_of_kubelet_plugins_are_saved() -> None:
+    paths = ["/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/plugins/dra.pizza", "/etc/secret", "/opt/plugins2"]
+    volumes = [{"name": f"v{number}", "hostPath": {"path": path, "type": ""}} for number, path in enumerate(paths)]
+
+    saved = reduced("Pod", {"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": volumes}})
+
+    assert [volume["hostPath"] for volume in saved["spec"]["volumes"]] == [{"path": path} for path in paths[:2]]
+
+
 def test_claims_and_slices_are_saved_completely() -> None:
     slice_ = {"metadata": {"name": "s"}, "spec": {"driver": "d", "devices": [{"name": "a"}]}, "kind": "ResourceSlice"}
 

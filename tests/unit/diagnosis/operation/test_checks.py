@@ -29,6 +29,7 @@ from dra_kit.diagnosis.cluster_checks import (
 from dra_kit.diagnosis.cluster_checks import kubelet_version_findings as kubelet_versions
 from dra_kit.diagnosis.node_checks import containerd_findings, kubelet_root_findings, node_findings, runtime_findings
 from dra_kit.kubernetes.release import FeatureGates
+from tests.support.api import Api
 from tests.unit.diagnosis.operation.parts import api_server, whole
 
 
@@ -288,7 +289,9 @@ async def test_a_user_without_rights_is_warned(tmp_path: Path) -> None:
     assert len(findings) == len(required_rights("user", DriverAccount())) - 1
 
 
-@pytest.mark.parametrize("gate", ["DRADeviceTaints", "DRAConsumableCapacity", "DRAPartitionableDevices"])
+@pytest.mark.parametrize(
+    "gate", ["DRADeviceTaints", "DRAConsumableCapacity", "DRAPartitionableDevices", "DRAExtendedResource"]
+)
 async def test_a_gate_that_is_off_is_found_by_a_dry_run(tmp_path: Path, gate: str) -> None:
     with api_server(tmp_path, FeatureGates.default().without(gate)) as config:
         async with Client(await load_credentials(config), user_agent="test") as client:
@@ -306,8 +309,16 @@ async def test_gates_that_are_on(tmp_path: Path) -> None:
             finding = await check_gates(client, separate_counters=True)
     assert str(finding) == (
         "ok   feature gates: on: DRADeviceTaints, DRADeviceBindingConditions, DRAConsumableCapacity, "
-        "DRAPartitionableDevices"
+        "DRAPartitionableDevices, DRAExtendedResource"
     )
+
+
+async def test_gates_of_classes_are_not_known_without_the_right_to_create_them(tmp_path: Path) -> None:
+    with Api() as api, api.failing(403, "POST", below="/apis/resource.k8s.io/v1/deviceclasses"):
+        credentials = await load_credentials(api.kubeconfig(tmp_path / "kubeconfig"))
+        async with Client(credentials, user_agent="test") as client:
+            finding = await check_gates(client, separate_counters=True)
+    assert finding.text.endswith("not known, as you may not create DeviceClasses: DRAExtendedResource")
 
 
 def node(name: str, runtime: str, kubelet: str = "v1.37.1") -> dict[str, Any]:

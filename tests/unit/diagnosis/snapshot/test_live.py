@@ -63,3 +63,21 @@ async def test_pods_that_have_ended_are_read_only_where_they_are_named(
     assert names(objects, "Pod") == pods
     assert names(objects, "Event") == events
     assert len(objects.documents["Pod"]) == len(pods)
+
+
+async def test_pods_of_the_namespace_and_of_drivers_are_read_for_claims(tmp_path: Path) -> None:
+    labels = {"app.kubernetes.io/component": "node"}
+    spec = {"containers": [{"name": "c", "image": "busybox"}]}
+    with api_server(tmp_path) as config:
+        credentials: Credentials = await load_credentials(config)
+        async with Client(credentials, user_agent="dra-kit/test", timeout=30) as client:
+            for namespace, name, of in (("default", "user", {}), ("kube-system", "driver", labels),
+                                        ("kube-system", "other", {}), ("default", "own-driver", labels)):  # fmt: skip
+                await client.create(PODS, {"metadata": {"name": name, "labels": of}, "spec": spec}, namespace)
+
+        objects = await read_live(credentials, ReadScope("default", kinds=("Pod",), only_claims=True))
+
+    assert [document["metadata"]["name"] for document in objects.documents["Pod"]] == ["own-driver", "user", "driver"]
+    view = objects.cluster()
+    assert view.knows_pods("default")
+    assert not view.knows_pods("kube-system")
