@@ -12,7 +12,15 @@ from typing import Any, Final, TypeAlias
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from dra_kit.errors import KubeError
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -58,6 +66,7 @@ class Scheduler:
         self._events = EventRecorder(client, controller=NAME, instance=NAME)
         self._nodes = informers.objects(NODES)
         self._pods = informers.objects(PODS)
+        self._namespaces = informers.objects(NAMESPACES)
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
@@ -108,8 +117,10 @@ class Scheduler:
             self._event_versions.pop(pod["metadata"]["uid"], None)
             self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.forget(pod)
-            if change.type == "DELETED" or is_terminal(pod):
-                self._retry(lambda _, plugins: hints.pod_end_hint(plugins))
+            before, after = (None if item is None or not _is_on_node(item) else item for item in _states(change))
+            if before is not None or after is not None:
+                known = self._namespaces
+                self._retry(lambda other, plugins: hints.placed_pod_hint(other, plugins, before, after, known))
         elif self._is_ours(pod) and (change.previous is None or _pod_essence(change.previous) != _pod_essence(pod)):
             self._activate(key)
 
@@ -205,9 +216,18 @@ class Scheduler:
         loads = node_loads(self._nodes.values(), self._assumed.placed())
         claims = self._claims.needed_by(pod)
         classes = dict(self._classes)
+        namespaces = dict(self._namespaces)
 
         def decide() -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
-            placement = schedule_pod(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
+            placement = schedule_pod(
+                pod,
+                loads,
+                claims,
+                classes,
+                self._devices,
+                namespaces=namespaces,
+                is_overdue=self._binder.is_overdue,
+            )
             node = loads[placement.node].node
             return placement, self._devices.explain(node, placement.allocations)
 
@@ -247,7 +267,8 @@ class Scheduler:
         except Unschedulable as refusal:
             self._claims.end(placement)
             self._assumed.forget(placement.pod)
-            self._retry(lambda _, plugins: hints.failed_binding_hint(plugins))
+            failed, known = placement.pod, self._namespaces
+            self._retry(lambda other, plugins: hints.failed_binding_hint(other, plugins, failed, known))
             await self._binding_failed(placement.pod, refusal)
         else:
             self._claims.end(placement)
@@ -326,6 +347,10 @@ class Scheduler:
 def _states(change: ObjectChange) -> tuple[ObjectView | None, ObjectView | None]:
     """Return the states of an object before and after a change."""
     return change.previous, None if change.type == "DELETED" else change.object
+
+
+def _is_on_node(pod: ObjectView) -> bool:
+    return bool(pod["spec"].get("nodeName")) and not is_terminal(pod)
 
 
 def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:

@@ -65,7 +65,8 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Set the phase Pending, and the quality of service."""
+        """Set the phase Pending and the quality of service, and complete the selectors of its affinity."""
+        _merge_label_keys(obj)
         status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
@@ -182,6 +183,27 @@ def _set_priority(pod: Object, context: StrategyContext) -> None:
             )
             raise not_permitted("", "pods", pod_name, cause)
         spec[field] = value
+
+
+def _merge_label_keys(pod: Object) -> None:
+    """Add the pod's labels in ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity."""
+    labels = pod["metadata"].get("labels") or {}
+    affinity = pod["spec"].get("affinity") or {}
+    for field in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(field) or {}
+        weighted = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        preferred = [item.get("podAffinityTerm") or {} for item in weighted]
+        for term in (*preferred, *(terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ())):
+            selector = term.get("labelSelector")
+            wanted = [("In", key) for key in term.get("matchLabelKeys") or ()]
+            unwanted = [("NotIn", key) for key in term.get("mismatchLabelKeys") or ()]
+            added = [
+                {"key": key, "operator": operator, "values": [labels[key]]}
+                for operator, key in (*wanted, *unwanted)
+                if key in labels
+            ]
+            if selector is not None and added:
+                selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), *added]
 
 
 def _new_gates(new: Object, old: Object) -> list[FieldError]:

@@ -320,12 +320,45 @@ def validate_node_selector(selector: v1.NodeSelector, path: str) -> list[FieldEr
     terms = f"{path}.nodeSelectorTerms"
     if not selector.node_selector_terms:
         return [required(terms, "must have at least one node selector term")]
+    return [
+        error
+        for i, term in enumerate(selector.node_selector_terms)
+        for error in validate_node_selector_term(term, f"{terms}[{i}]")
+    ]
+
+
+def validate_node_selector_term(term: v1.NodeSelectorTerm, path: str, *, check_values: bool = True) -> list[FieldError]:
+    """Check the requirements of a term; those of a preference may have values that no label has."""
     errors = []
-    for i, term in enumerate(selector.node_selector_terms):
-        for j, requirement in enumerate(term.match_expressions):
-            errors += _label_requirement(requirement, f"{terms}[{i}].matchExpressions[{j}]")
-        for j, requirement in enumerate(term.match_fields):
-            errors += _field_requirement(requirement, f"{terms}[{i}].matchFields[{j}]")
+    for j, requirement in enumerate(term.match_expressions):
+        errors += _label_requirement(requirement, f"{path}.matchExpressions[{j}]", check_values=check_values)
+    for j, requirement in enumerate(term.match_fields):
+        errors += _field_requirement(requirement, f"{path}.matchFields[{j}]")
+    return errors
+
+
+def validate_label_selector(selector: Object, path: str) -> list[FieldError]:
+    """Check a ``metav1.LabelSelector`` (k8s.io/apimachinery ``ValidateLabelSelector``)."""
+    errors = validate_labels(selector.get("matchLabels"), f"{path}.matchLabels")
+    for i, expression in enumerate(selector.get("matchExpressions") or ()):
+        where, operator, values = (
+            f"{path}.matchExpressions[{i}]",
+            expression.get("operator", ""),
+            expression.get("values"),
+        )
+        if operator in {"In", "NotIn"}:
+            if not values:
+                errors.append(required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        elif operator in {"Exists", "DoesNotExist"}:
+            if values:
+                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.append(forbidden(f"{where}.values", detail))
+        else:
+            errors.append(invalid(f"{where}.operator", operator, "not a valid selector operator"))
+        key = expression.get("key", "")
+        errors += [invalid(f"{where}.key", key, text) for text in names.label_key(key)]
+        for j, value in enumerate(values or ()):
+            errors += [invalid(f"{where}.values[{j}]", value, text) for text in names.label_value(value)]
     return errors
 
 
@@ -338,7 +371,7 @@ def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
     return [invalid(f"{path}.nodeSelectorTerms", shown, "must have exactly one node selector term")]
 
 
-def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str) -> list[FieldError]:
+def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str, *, check_values: bool) -> list[FieldError]:
     errors = []
     match requirement.operator:
         case "In" | "NotIn":
@@ -355,7 +388,7 @@ def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str) -> li
         case operator:
             errors.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
     errors += [invalid(f"{path}.key", requirement.key, text) for text in names.label_key(requirement.key)]
-    for i, value in enumerate(requirement.values):
+    for i, value in enumerate(requirement.values if check_values else ()):
         errors += [invalid(f"{path}.values[{i}]", value, text) for text in names.label_value(value)]
     return errors
 
