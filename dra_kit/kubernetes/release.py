@@ -16,13 +16,12 @@ _ON: Final = frozenset({
 })  # fmt: skip
 _ALPHA: Final = frozenset({
     "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
-    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType",
+    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType", "DRAResourcePoolStatus",
 })  # fmt: skip
 _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
 _IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
 _INERT: Final = {
     "DeclarativeValidationBeta": "validation has only one implementation here",
-    "DRAResourcePoolStatus": "no controller here fills the status of a ResourcePoolStatusRequest",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
     "DRAWorkloadResourceClaims": "PodGroups are not supported here",
     "GenericWorkload": "PodGroups are not supported here",
@@ -41,7 +40,7 @@ _NEEDS: Final = {
     "DRADeviceTaintRules": ("DRADeviceTaints",),
     "DRADeviceCompatibilityGroups": ("DRAPartitionableDevices",),
     "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
-    "DRAPartitionableDevicesType": ("DRAPartitionableDevices",),
+    "DRAPartitionableDevicesType": ("DRAPartitionableDevices", "DRAResourcePoolStatus"),
 }
 _DECLARED: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 _SWITCH: Final = {"true": True, "false": False}
