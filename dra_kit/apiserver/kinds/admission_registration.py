@@ -38,7 +38,7 @@ from dra_kit.kubernetes.resource.field_errors import (
     too_many,
     unsupported,
 )
-from dra_kit.kubernetes.resource.validation.fields import validate_label_selector
+from dra_kit.kubernetes.resource.validation.fields import label_selector_errors
 from dra_kit.kubernetes.values.json import Object
 
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
@@ -194,7 +194,7 @@ def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
     elif selector is None:
         yield required(path, "one of name or selector must be specified")
     if selector is not None:
-        yield from validate_label_selector(selector, f"{path}.selector")
+        yield from label_selector_errors(selector, f"{path}.selector")
     if reference.get("parameterNotFoundAction") is None:
         yield required(f"{path}.parameterNotFoundAction")
     yield from _choice(reference, "parameterNotFoundAction", path)
@@ -382,7 +382,7 @@ def match_resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
     """Yield errors of ``MatchResources``."""
     yield from _choice(resources, "matchPolicy", path)
     for field in ("namespaceSelector", "objectSelector"):
-        yield from validate_label_selector(resources.get(field) or {}, f"{path}.{field}")
+        yield from label_selector_errors(resources.get(field) or {}, f"{path}.{field}")
     for field in ("resourceRules", "excludeResourceRules"):
         for i, rule in enumerate(resources.get(field) or ()):
             where = f"{path}.{field}[{i}]"

@@ -337,31 +337,6 @@ def validate_node_selector_term(term: v1.NodeSelectorTerm, path: str, *, check_v
     return errors
 
 
-def validate_label_selector(selector: Object, path: str) -> list[FieldError]:
-    """Check a ``metav1.LabelSelector`` (k8s.io/apimachinery ``ValidateLabelSelector``)."""
-    errors = validate_labels(selector.get("matchLabels"), f"{path}.matchLabels")
-    for i, expression in enumerate(selector.get("matchExpressions") or ()):
-        where, operator, values = (
-            f"{path}.matchExpressions[{i}]",
-            expression.get("operator", ""),
-            expression.get("values"),
-        )
-        if operator in {"In", "NotIn"}:
-            if not values:
-                errors.append(required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-        elif operator in {"Exists", "DoesNotExist"}:
-            if values:
-                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.append(forbidden(f"{where}.values", detail))
-        else:
-            errors.append(invalid(f"{where}.operator", operator, "not a valid selector operator"))
-        key = expression.get("key", "")
-        errors += [invalid(f"{where}.key", key, text) for text in names.label_key(key)]
-        for j, value in enumerate(values or ()):
-            errors += [invalid(f"{where}.values[{j}]", value, text) for text in names.label_value(value)]
-    return errors
-
-
 def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
     """Check that the selector of a whole slice has exactly one term."""
     terms = selector.node_selector_terms
@@ -374,13 +349,8 @@ def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
 def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str, *, check_values: bool) -> list[FieldError]:
     errors = []
     match requirement.operator:
-        case "In" | "NotIn":
-            if not requirement.values:
-                errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-        case "Exists" | "DoesNotExist":
-            if requirement.values:
-                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.append(forbidden(f"{path}.values", detail))
+        case "In" | "NotIn" | "Exists" | "DoesNotExist":
+            errors += operand_errors(requirement.operator, requirement.values, path)
         case "Gt" | "Lt":
             if len(requirement.values) != 1:
                 detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
@@ -461,3 +431,35 @@ def validate_request_references(references: tuple[str, ...], known: frozenset[st
     for where, reference in entries_within(references, REFERENCES_MAX, path):
         errors += validate_reference(reference, known, where)
     return errors + (mark_declarative(repeated_names(references, path)) if len(references) <= REFERENCES_MAX else [])
+
+
+def label_selector_errors(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a ``LabelSelector``."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        yield from (invalid(f"{path}.matchLabels", key, text) for text in names.label_key(key))
+        yield from (invalid(f"{path}.matchLabels", value, text) for text in names.label_value(value))
+    for i, requirement in enumerate(selector.get("matchExpressions") or ()):
+        yield from label_requirement_errors(requirement, f"{path}.matchExpressions[{i}]")
+
+
+def label_requirement_errors(
+    requirement: Mapping[str, Any], path: str, *, any_operator: bool = False
+) -> Iterator[FieldError]:
+    """Yield the errors of a ``LabelSelectorRequirement``, whose operator may be one of a later release on request."""
+    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    if operator in {"In", "NotIn", "Exists", "DoesNotExist"}:
+        yield from operand_errors(operator, values, path)
+    elif not any_operator:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    key = requirement.get("key") or ""
+    yield from (invalid(f"{path}.key", key, text) for text in names.label_key(key))
+    for i, value in enumerate(values):
+        yield from (invalid(f"{path}.values[{i}]", value, text) for text in names.label_value(value))
+
+
+def operand_errors(operator: str, values: Sequence[str], path: str) -> Iterator[FieldError]:
+    """Yield the error of an operator of selectors that has too few or too many values."""
+    if operator in {"In", "NotIn"} and not values:
+        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    if operator in {"Exists", "DoesNotExist"} and values:
+        yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")

@@ -19,8 +19,8 @@ from dra_kit.kubernetes.resource.field_errors import (
 )
 from dra_kit.kubernetes.resource.v1 import NodeSelector, NodeSelectorTerm
 from dra_kit.kubernetes.resource.validation.fields import (
+    label_selector_errors,
     require_one_of,
-    validate_label_selector,
     validate_labels,
     validate_node_selector,
     validate_node_selector_term,
@@ -216,7 +216,7 @@ def _weight(item: Object, path: str) -> Iterator[FieldError]:
 
 def _affinity_term(term: Object, path: str) -> Iterator[FieldError]:
     for field in ("labelSelector", "namespaceSelector"):
-        yield from validate_label_selector(term.get(field) or {}, f"{path}.{field}")
+        yield from label_selector_errors(term.get(field) or {}, f"{path}.{field}")
     for name in term.get("namespaces") or ():
         yield from (invalid(f"{path}.namespace", name, text) for text in names.dns_label(name))
     yield from _label_keys(term, path)
