@@ -17,14 +17,14 @@ _ON: Final = frozenset({
 _ALPHA: Final = frozenset({
     "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
     "DRAOptionalNodeOperations", "DRAPartitionableDevicesType", "DRAResourcePoolStatus",
+    "GenericWorkload",
 })  # fmt: skip
 _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
 _IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
 _INERT: Final = {
     "DeclarativeValidationBeta": "validation has only one implementation here",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
-    "DRAWorkloadResourceClaims": "PodGroups are not supported here",
-    "GenericWorkload": "PodGroups are not supported here",
+    "DRAWorkloadResourceClaims": "claims of PodGroups are not supported here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
     "PodsAPI": "the kubelet here does not serve pods",
     "ResourceHealthStatus": "the status of pods does not report the health of devices here",
@@ -58,7 +58,7 @@ class FeatureGates(Struct, frozen=True):
 
     @classmethod
     def alpha(cls) -> Self:
-        """Return the default gates and every implemented alpha gate."""
+        """Return the default gates and every implemented gate that is off by default for an alpha feature."""
         return cls(_ON | _ALPHA)
 
     def without(self, *names: str) -> FeatureGates:

@@ -16,7 +16,7 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import RESOURCE_POOL_STATUS_REQUESTS, Resource
+from dra_kit.client.resources import POD_GROUPS, RESOURCE_POOL_STATUS_REQUESTS, Resource
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -25,6 +25,7 @@ from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.controllers import device_taint_eviction, pool_status, resource_claims, workloads
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
+from dra_kit.sandbox.controllers.pod_groups import PodGroupProtectionController
 from dra_kit.sandbox.controllers.pool_status import PoolStatusController
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
 from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
@@ -96,7 +97,7 @@ class ControlPlane:
             client = await self.connect("dra-kit-sandbox", connections=1)
             late = {
                 resource: partial(self._first_object, resource)
-                for resource in (*WORKLOADS, RESOURCE_POOL_STATUS_REQUESTS)
+                for resource in (*WORKLOADS, RESOURCE_POOL_STATUS_REQUESTS, POD_GROUPS)
             }
             informers = self._informers = SharedInformers(client, SCHEDULING_RESOURCES, late=late)
             manager = ControllerManager(
@@ -212,6 +213,7 @@ class ControllerManager:
             PodGarbageCollector(client, informers, time_scale=time_scale),
             NodeLifecycleController(client, informers),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
+            PodGroupProtectionController(client, informers),
             *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),
         )
 

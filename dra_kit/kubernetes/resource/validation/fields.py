@@ -347,7 +347,7 @@ def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
 
 
 def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str, *, check_values: bool) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
     match requirement.operator:
         case "In" | "NotIn" | "Exists" | "DoesNotExist":
             errors += operand_errors(requirement.operator, requirement.values, path)

@@ -179,6 +179,12 @@ def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
         yield from (invalid(f"{path}.hostname", host, text) for text in names.dns_label(host))
     for i, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{path}.tolerations[{i}]")
+    if (group := spec.get("schedulingGroup")) is not None:
+        where, name = f"{path}.schedulingGroup.podGroupName", group.get("podGroupName")
+        if name is None:
+            yield invalid(where, None, "must specify one of: `podGroupName`")
+        else:
+            yield from (invalid(where, name, text) for text in names.dns_subdomain(name))
 
 
 _REQUIRED_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
