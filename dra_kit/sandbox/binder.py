@@ -138,6 +138,8 @@ class Binder:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
         namespace, name = object_key(claim)
         current: ObjectView = claim
+        if allocation is None and not claim.get("status", {}).get("allocation"):
+            self._check(claim, claim, allocation)  # the pod that was to get it, with this one, has failed
         for _ in range(_BIND_ATTEMPTS - 1):
             with suppress(Conflict):
                 return await self._reserve_once(current, pod, allocation)

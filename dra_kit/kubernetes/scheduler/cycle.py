@@ -29,6 +29,7 @@ from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NodeLoad,
     Rejection,
+    filter_message,
     fit_message,
     node_rejection,
     pod_affinity,
@@ -51,6 +52,7 @@ class Unschedulable(Exception):
         rejections: rejections by node.
         plugins: plugins of kube-scheduler that reject the pod for all nodes.
         remedy: action that may help the pod.
+        brief: the message without the result of a preemption, which a PodGroup's pods do not try one by one.
 
     Attributes:
         plugins: all plugins that rejected the pod for a node; none if the attempt failed or without nodes.
@@ -64,9 +66,11 @@ class Unschedulable(Exception):
         rejections: Mapping[str, Rejection] | None = None,
         plugins: Iterable[str] = (),
         remedy: PostFilterAction | None = None,
+        brief: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.brief = brief or message
         self.reason = reason
         self.rejections: Mapping[str, Rejection] = rejections or {}
         self.plugins: frozenset[str] = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
@@ -136,7 +140,8 @@ def schedule_pod(
     try:
         needs = pod_claims_state(pod, claims, classes)
     except UnschedulableAndUnresolvable as error:
-        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES]) from None
+        brief = prefilter_message(str(error), loads, preemption=False)
+        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES], brief=brief) from None
     affinity = pod_affinity(pod, loads, namespaces)
     cycle = _Cycle(pod, needs, classes, allocator, affinity, is_overdue=is_overdue)
     if cycle.extended is not None:
@@ -161,7 +166,7 @@ def schedule_pod(
         earlier = dict(islice(rejections.items(), before))
         return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, earlier)
     remedy = post_filter(pod, cycle.unavailable, cycle.stale)
-    raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
+    raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy, brief=filter_message(rejections))
 
 
 class _Found(Struct, frozen=True):

@@ -159,22 +159,29 @@ def is_affine(pod: ObjectView, node: ObjectView) -> bool:
     return _affine(pod, Node.of(node))
 
 
-def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
-    """Return the message for a pod that fits on no node, with the result of the remedy."""
+def filter_message(rejections: Mapping[str, Rejection]) -> str:
+    """Return the message for a pod that fits on no node, without the result of a preemption."""
     if not rejections:
         return "no nodes available to schedule pods"
     counts = Counter(reason for item in rejections.values() for reason in item.reasons)
     texts = sorted(f"{number} {reason}" for reason, number in counts.items())
+    return f"{_available(rejections)}: {', '.join(texts)}."
+
+
+def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
+    """Return the message for a pod that fits on no node, with the result of the remedy."""
+    if not rejections:
+        return filter_message(rejections)
     tail = ", ".join([*([remedy] if remedy else []), _preemption(rejections)])
-    return f"{_available(rejections)}: {', '.join(texts)}. {tail}"
+    return f"{filter_message(rejections)} {tail}"
 
 
-def prefilter_message(text: str, nodes: Iterable[str]) -> str:
+def prefilter_message(text: str, nodes: Iterable[str], *, preemption: bool = True) -> str:
     """Return the message for a pod that fits on no node because of its own claims."""
     rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)
-    return f"{_available(rejections)}: {text}. {_preemption(rejections)}"
+    return f"{_available(rejections)}: {text}." + (f" {_preemption(rejections)}" if preemption else "")
 
 
 def _available(rejections: Mapping[str, Rejection]) -> str:
