@@ -17,14 +17,13 @@ _ON: Final = frozenset({
 _ALPHA: Final = frozenset({
     "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
     "DRAOptionalNodeOperations", "DRAPartitionableDevicesType", "DRAResourcePoolStatus",
-    "GenericWorkload",
+    "DRAWorkloadResourceClaims", "GenericWorkload",
 })  # fmt: skip
 _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
 _IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
 _INERT: Final = {
     "DeclarativeValidationBeta": "validation has only one implementation here",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
-    "DRAWorkloadResourceClaims": "claims of PodGroups are not supported here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
     "PodsAPI": "the kubelet here does not serve pods",
     "ResourceHealthStatus": "the status of pods does not report the health of devices here",
@@ -41,6 +40,7 @@ _NEEDS: Final = {
     "DRADeviceCompatibilityGroups": ("DRAPartitionableDevices",),
     "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
     "DRAPartitionableDevicesType": ("DRAPartitionableDevices", "DRAResourcePoolStatus"),
+    "DRAWorkloadResourceClaims": ("GenericWorkload",),
 }
 _DECLARED: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 _SWITCH: Final = {"true": True, "false": False}

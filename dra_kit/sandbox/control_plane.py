@@ -208,7 +208,9 @@ class ControllerManager:
         )
         claim_events, taint_events, workload_events = self._recorders
         self._controllers: tuple[_Controller, ...] = (
-            ResourceClaimController(client, informers, claim_events),
+            ResourceClaimController(
+                client, informers, claim_events, group_claims=resource_claims.GROUP_CLAIMS_GATE in gates
+            ),
             DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),
             PodGarbageCollector(client, informers, time_scale=time_scale),
             NodeLifecycleController(client, informers),

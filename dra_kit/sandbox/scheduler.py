@@ -295,7 +295,7 @@ class Scheduler:
         attempt = GroupAttempt(min_count(group), len(scheduled), len(queued), {})
         placed: dict[str, tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]] = {}  # by UID of the pod
         try:
-            await self._place(queued, attempt, placed)
+            await self._place(group, queued, attempt, placed)
         finally:
             self._missed = None
         if attempt.succeeded:
@@ -310,6 +310,7 @@ class Scheduler:
 
     async def _place(
         self,
+        group: ObjectView,
         queued: Iterable[ObjectView],
         attempt: GroupAttempt,
         placed: dict[str, tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]],
@@ -328,7 +329,7 @@ class Scheduler:
                 attempt.refused(pod, refusal)
             else:
                 attempt.found()
-                placed[pod["metadata"]["uid"]] = placement, choices
+                placed[pod["metadata"]["uid"]] = replace(placement, group=group), choices
                 self._assumed.assume(pod, placement.node)
                 self._claims.begin(placement)
 

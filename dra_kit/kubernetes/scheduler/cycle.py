@@ -97,6 +97,7 @@ class Placement(Struct, frozen=True):
         reserve: allocated claims that only need the pod as a consumer.
         extended: the claim to create for extended resources; its allocation is the last of ``allocations``.
         rejections: rejections of nodes that were tried before.
+        group: the PodGroup of the pod; it is the consumer of the claims that it has, too.
     """
 
     pod: ObjectView
@@ -105,6 +106,7 @@ class Placement(Struct, frozen=True):
     reserve: tuple[ObjectView, ...] = ()
     extended: ExtendedClaim | None = None
     rejections: Mapping[str, Rejection] = field(default_factory=dict)
+    group: ObjectView | None = None
 
 
 def schedule_pod(

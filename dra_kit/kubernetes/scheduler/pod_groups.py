@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.kubernetes.resource.objects import ObjectKey
+from dra_kit.kubernetes.resource.objects import ObjectKey, pod_group
 from dra_kit.kubernetes.scheduler.cycle import Unschedulable
 from dra_kit.kubernetes.values.json import ObjectView
 
@@ -24,7 +24,7 @@ _NO_PREEMPTION: Final = "pod group preemption: No preemption victims found for i
 
 def group_key(pod: ObjectView) -> ObjectKey | None:
     """Return namespace and name of the PodGroup of a pod; None without one."""
-    name = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    name = pod_group(pod)
     return (pod["metadata"]["namespace"], name) if name else None
 
 

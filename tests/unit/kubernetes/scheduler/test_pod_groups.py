@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.resource.objects import is_made_for, is_reserved_for, not_made_for
+from dra_kit.kubernetes.scheduler.claim_controller import claim_update, consumer
 from dra_kit.kubernetes.scheduler.cycle import Unschedulable
 from dra_kit.kubernetes.scheduler.pod_groups import (
     GroupAttempt,
@@ -140,3 +142,80 @@ def test_condition_of_a_scheduled_group_stays() -> None:
         **failed.condition(),
         "lastTransitionTime": before,
     }
+
+
+GROUP: Object = {
+    "metadata": {"name": "band", "namespace": "default", "uid": "g"},
+    "spec": {"resourceClaims": [{"name": "lunch", "resourceClaimTemplateName": "menu"}]},
+}
+SHARED = {"name": "lunch", "resourceClaimTemplateName": "menu"}
+OWNED: Object = {
+    "metadata": {
+        "name": "band-lunch",
+        "namespace": "default",
+        "ownerReferences": [
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "name": "band",
+                "uid": "g",
+                "controller": True,
+            }
+        ],
+    }
+}
+
+
+def member(entry: Object, claim: str = "band-lunch") -> Object:
+    statuses = [{"name": entry["name"], "resourceClaimName": claim}]
+    return {**pod(1, resourceClaims=[entry]), "status": {"resourceClaimStatuses": statuses}}
+
+
+def reserved(name: str) -> Object:
+    consumer_ = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": name, "uid": "g"}
+    return {**OWNED, "status": {"reservedFor": [consumer_]}}
+
+
+def test_group_is_the_consumer_of_a_claim_that_it_has_too() -> None:
+    other = {**SHARED, "resourceClaimTemplateName": "another"}
+
+    assert consumer(member(SHARED), OWNED, GROUP) == reserved("band")["status"]["reservedFor"][0]
+    assert consumer(member(other), OWNED, GROUP)["resource"] == "pods"
+    assert consumer(member(SHARED), OWNED, None)["resource"] == "pods"
+
+
+@pytest.mark.parametrize(("name", "expected"), [("band", True), ("choir", False)])
+def test_claim_reserved_for_a_group_is_reserved_for_its_pods(name: str, expected: bool) -> None:
+    assert is_reserved_for(reserved(name), pod(1)) is expected
+    assert not is_reserved_for(reserved(name), pod(1, schedulingGroup=None))
+
+
+def test_claim_of_a_group_is_made_for_its_pods() -> None:
+    assert is_made_for(OWNED, pod(1))
+    assert not is_made_for(OWNED, pod(1, schedulingGroup={"podGroupName": "choir"}))
+    assert not_made_for(OWNED, pod(1, schedulingGroup=None)) == (
+        "ResourceClaim default/band-lunch was not created for Pod default/p1 (Pod is not owner)"
+    )
+    assert not_made_for(OWNED, pod(1)) == (
+        "ResourceClaim default/band-lunch was not created for Pod default/p1 (neither Pod nor PodGroup band is the "
+        "owner)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "released"),
+    [
+        (None, False),
+        ({("default", "band"): GROUP}, False),
+        ({}, True),
+        ({("default", "band"): {"metadata": {"uid": "later"}}}, True),
+    ],
+)
+def test_claim_is_released_when_its_group_is_gone(groups: Any, released: bool) -> None:
+    claim = reserved("band")
+    claim["metadata"] = {**claim["metadata"], "finalizers": ["resource.kubernetes.io/delete-protection"]}
+    claim["status"]["allocation"] = {}
+
+    update = claim_update(claim, {}, groups)
+
+    assert (update.status, update.finalizers) == (({}, []) if released else (None, None))

@@ -44,7 +44,7 @@ async def test_new_group_gets_defaults_priority_and_finalizer(client: Client) ->
     assert group["status"] == {}
 
 
-async def test_fields_of_features_that_are_off_are_dropped(client: Client) -> None:
+async def test_fields_of_features_that_are_off_are_dropped() -> None:
     more = {
         "parentCompositePodGroupName": "x",
         "preemptionPolicy": "Never",
@@ -52,7 +52,9 @@ async def test_fields_of_features_that_are_off_are_dropped(client: Client) -> No
         "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
     }
 
-    group = await client.create(POD_GROUPS, {**GROUP, "spec": {**GROUP["spec"], **more}}, "default")
+    async with ControlPlane(gates=FeatureGates.alpha().without("DRAWorkloadResourceClaims")) as plane:
+        client = await plane.connect("test")
+        group = await client.create(POD_GROUPS, {**GROUP, "spec": {**GROUP["spec"], **more}}, "default")
 
     assert not more.keys() & group["spec"].keys()
 

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from dra_kit.client.api import Client
-from dra_kit.client.resources import DEVICE_CLASSES, POD_GROUPS, PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+)
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
@@ -139,3 +146,74 @@ async def test_gang_waits_for_the_claim_of_one_of_its_pods(plane: ControlPlane, 
 
     await add_claim(client, "later")
     await until(lambda: on_nodes(plane) == ["one", "two"])
+
+
+async def add_sharing_gang(client: Client) -> None:
+    """A gang of two whose pods share a claim from a template."""
+    shared = {"name": "lunch", "resourceClaimTemplateName": "menu"}
+    template = {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "pizza"}}]}}}
+    await client.create(RESOURCE_CLAIM_TEMPLATES, {"metadata": {"name": "menu"}, "spec": template}, "default")
+    for name in ("one", "two"):
+        spec = {
+            "containers": [{"name": "eater", "image": "x"}],
+            "schedulingGroup": {"podGroupName": "band"},
+            "resourceClaims": [shared],
+        }
+        await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": [shared]}
+    await client.create(POD_GROUPS, {"metadata": {"name": "band"}, "spec": spec}, "default")
+
+
+async def test_pods_of_a_group_share_its_claim(plane: ControlPlane, client: Client) -> None:
+    await add_sharing_gang(client)
+    await until(lambda: on_nodes(plane) == ["one", "two"])
+
+    group = await client.get(POD_GROUPS, "band", "default")
+    (claim,) = (await client.list(RESOURCE_CLAIMS)).items
+
+    uid, name = group["metadata"]["uid"], claim["metadata"]["name"]
+    assert name.startswith("band-lunch-")
+    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/pod-claim-name": "lunch"}
+    assert claim["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "name": "band",
+            "uid": uid,
+            "controller": True,
+        }
+    ]
+    assert claim["status"]["reservedFor"] == [
+        {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "band", "uid": uid}
+    ]
+    assert group["status"]["resourceClaimStatuses"] == [{"name": "lunch", "resourceClaimName": name}]
+    for pod in plane.informers.objects(PODS).values():
+        assert pod["status"]["resourceClaimStatuses"] == [{"name": "lunch", "resourceClaimName": name}]
+
+
+async def test_claim_of_a_group_lasts_as_long_as_the_group(plane: ControlPlane, client: Client) -> None:
+    await add_sharing_gang(client)
+    await until(lambda: on_nodes(plane) == ["one", "two"])
+    done = {"status": {"phase": "Succeeded"}}
+    await client.patch(PODS, "one", done, "default", subresource="status")
+    await client.patch(PODS, "two", done, "default", subresource="status")
+    await asyncio.sleep(0.2)
+    claims = plane.informers.objects(RESOURCE_CLAIMS)
+
+    assert [len(claim["status"]["reservedFor"]) for claim in claims.values()] == [1]
+
+    await client.delete(POD_GROUPS, "band", "default")
+    await until(lambda: not claims)
+
+
+async def test_device_taint_evicts_the_pods_of_a_group(plane: ControlPlane, client: Client) -> None:
+    await add_sharing_gang(client)
+    await until(lambda: on_nodes(plane) == ["one", "two"])
+    taint = {"key": "example.com/broken", "effect": "NoExecute"}
+    selector = {"driver": "dra.pizza"}
+
+    spec = {"taint": taint, "deviceSelector": selector}
+    await client.create(DEVICE_TAINT_RULES, {"metadata": {"name": "broken"}, "spec": spec})
+
+    pods = plane.informers.objects(PODS)
+    await until(lambda: all("deletionTimestamp" in pod["metadata"] for pod in pods.values()))
