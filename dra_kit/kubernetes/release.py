@@ -58,7 +58,7 @@ class FeatureGates(Struct, frozen=True):
 
     @classmethod
     def alpha(cls) -> Self:
-        """Return the default gates and every implemented gate that is off by default for an alpha feature."""
+        """Return the default gates, and the implemented ones of alpha features and of PodGroups, which are off."""
         return cls(_ON | _ALPHA)
 
     def without(self, *names: str) -> FeatureGates:
