@@ -20,6 +20,7 @@ from dra_kit.apiserver.kinds.kind import Kind, KindRegistry, StrategyContext
 from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
+from dra_kit.apiserver.kinds.scheduling import GROUP_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.requests import Query, Target, request_verb
@@ -40,9 +41,10 @@ KINDS: Final[tuple[Kind, ...]] = (
     *NODE_KINDS,
     *EVENT_KINDS,
     *RESOURCE_API_KINDS,
+    *GROUP_KINDS,
     *DEFINITION_KINDS,
 )
-"""The built-in kinds."""
+"""The built-in kinds; some are only served with a feature gate."""
 
 
 class ApiRequest(Struct, frozen=True):
@@ -157,11 +159,12 @@ class Api:
     admission: AdmissionPlugin
     storage: Storage = dataclasses.field(default_factory=Storage)
     pod_log: PodLogSource | None = None
-    registry: KindRegistry = dataclasses.field(default_factory=lambda: KindRegistry(KINDS))
+    registry: KindRegistry = dataclasses.field(init=False)
     rbac: Rbac = dataclasses.field(init=False)
     tokens: TokenIssuer = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
+        self.registry = KindRegistry(kind for kind in KINDS if not kind.gate or kind.gate in self.gates)
         self.rbac = Rbac(self.lookup, self.listed)
         self.tokens = TokenIssuer(self.lookup)
 

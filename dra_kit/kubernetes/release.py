@@ -16,16 +16,14 @@ _ON: Final = frozenset({
 })  # fmt: skip
 _ALPHA: Final = frozenset({
     "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
-    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType",
+    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType", "DRAResourcePoolStatus",
+    "DRAWorkloadResourceClaims", "GenericWorkload",
 })  # fmt: skip
 _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
 _IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
 _INERT: Final = {
     "DeclarativeValidationBeta": "validation has only one implementation here",
-    "DRAResourcePoolStatus": "no controller here fills the status of a ResourcePoolStatusRequest",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
-    "DRAWorkloadResourceClaims": "PodGroups are not supported here",
-    "GenericWorkload": "PodGroups are not supported here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
     "PodsAPI": "the kubelet here does not serve pods",
     "ResourceHealthStatus": "the status of pods does not report the health of devices here",
@@ -41,7 +39,8 @@ _NEEDS: Final = {
     "DRADeviceTaintRules": ("DRADeviceTaints",),
     "DRADeviceCompatibilityGroups": ("DRAPartitionableDevices",),
     "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
-    "DRAPartitionableDevicesType": ("DRAPartitionableDevices",),
+    "DRAPartitionableDevicesType": ("DRAPartitionableDevices", "DRAResourcePoolStatus"),
+    "DRAWorkloadResourceClaims": ("GenericWorkload",),
 }
 _DECLARED: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 _SWITCH: Final = {"true": True, "false": False}
@@ -59,7 +58,7 @@ class FeatureGates(Struct, frozen=True):
 
     @classmethod
     def alpha(cls) -> Self:
-        """Return the default gates and every implemented alpha gate."""
+        """Return the default gates, and the implemented ones of alpha features and of PodGroups, which are off."""
         return cls(_ON | _ALPHA)
 
     def without(self, *names: str) -> FeatureGates:

@@ -76,15 +76,15 @@ class Binder:
         extended = placement.extended
         for claim, allocation in placement.allocations:
             if extended is None or claim is not extended.document:
-                written.append(await self._reserve(claim, pod, allocation))
+                written.append(await self._reserve(claim, placement, allocation))
                 continue
             with error_context(f"create claim for extended resources {pod['metadata']['namespace']}/"):
                 written.append(await self._client.create(RESOURCE_CLAIMS, claim))
             self._claims.made(pod, written[-1])
-            written[-1] = await self._reserve(written[-1], pod, allocation)
+            written[-1] = await self._reserve(written[-1], placement, allocation)
             await self._write_claim_status(pod, extended, written[-1])
         for claim in placement.reserve:
-            reserved = await self._reserve(claim, pod, None)
+            reserved = await self._reserve(claim, placement, None)
             written.append(reserved)
 
     async def _bind(self, placement: Placement) -> None:
@@ -133,23 +133,25 @@ class Binder:
             await self._client.patch(PODS, name, body, namespace, subresource="status")
 
     async def _reserve(
-        self, claim: ObjectView, pod: ObjectView, allocation: Mapping[str, Any] | None
+        self, claim: ObjectView, placement: Placement, allocation: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Give the claim its allocation, unless that is None, and the pod as a consumer."""
+        """Give the claim its allocation, unless that is None, and the pod or its group as a consumer."""
         namespace, name = object_key(claim)
         current: ObjectView = claim
+        if allocation is None and not claim.get("status", {}).get("allocation"):
+            self._check(claim, claim, allocation)  # the pod that was to get it, with this one, has failed
         for _ in range(_BIND_ATTEMPTS - 1):
             with suppress(Conflict):
-                return await self._reserve_once(current, pod, allocation)
+                return await self._reserve_once(current, placement, allocation)
             with error_context(f"get updated claim {object_name(claim)} after conflict"):
                 current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             self._check(current, claim, allocation)
-        return await self._reserve_once(current, pod, allocation)
+        return await self._reserve_once(current, placement, allocation)
 
     async def _reserve_once(
-        self, claim: ObjectView, pod: ObjectView, allocation: Mapping[str, Any] | None
+        self, claim: ObjectView, placement: Placement, allocation: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        new = dict(claim)
+        pod, new = placement.pod, dict(claim)
         finalizers = claim["metadata"].get("finalizers", [])
         if allocation is not None and DELETE_PROTECTION not in finalizers:
             namespace, name = object_key(claim)
@@ -160,7 +162,7 @@ class Binder:
         # as in 1.37: a claim that another writer allocated without a time gets one, and the API server rejects that
         status["allocation"] = {"allocationTimestamp": format_time(), **(allocation or status["allocation"])}
         if not is_reserved_for(new, pod):
-            status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
+            status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod, new, placement.group)]
         what = "reservation" if allocation is None else "allocation and reservation"
         with error_context(f"add {what} to claim {object_name(claim)}"):
             new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")

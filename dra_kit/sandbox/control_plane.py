@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS
@@ -16,15 +16,17 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import Resource
+from dra_kit.client.resources import POD_GROUPS, RESOURCE_POOL_STATUS_REQUESTS, Resource
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims, workloads
+from dra_kit.sandbox.controllers import device_taint_eviction, pool_status, resource_claims, workloads
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
+from dra_kit.sandbox.controllers.pod_groups import PodGroupProtectionController
+from dra_kit.sandbox.controllers.pool_status import PoolStatusController
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
 from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
@@ -93,10 +95,13 @@ class ControlPlane:
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1)
-            late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
+            late = {
+                resource: partial(self._first_object, resource)
+                for resource in (*WORKLOADS, RESOURCE_POOL_STATUS_REQUESTS, POD_GROUPS)
+            }
             informers = self._informers = SharedInformers(client, SCHEDULING_RESOURCES, late=late)
             manager = ControllerManager(
-                await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
+                await self.connect("kube-controller-manager"), informers, self._gates, time_scale=self._time_scale
             )
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
@@ -187,21 +192,31 @@ def first_error(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
     return error
 
 
-class ControllerManager:
-    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads."""
+class _Controller(Protocol):
+    async def run(self) -> None: ...
 
-    def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
+
+class ControllerManager:
+    """Claims, eviction by device taint, status of pools, pods of vanished nodes, readiness of nodes, workloads."""
+
+    def __init__(
+        self, client: Client, informers: SharedInformers, gates: FeatureGates, *, time_scale: float = 1.0
+    ) -> None:
         self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
             for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, workloads.COMPONENT)
         )
         claim_events, taint_events, workload_events = self._recorders
-        self._controllers = (
-            ResourceClaimController(client, informers, claim_events),
+        self._controllers: tuple[_Controller, ...] = (
+            ResourceClaimController(
+                client, informers, claim_events, group_claims=resource_claims.GROUP_CLAIMS_GATE in gates
+            ),
             DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),
             PodGarbageCollector(client, informers, time_scale=time_scale),
             NodeLifecycleController(client, informers),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
+            PodGroupProtectionController(client, informers),
+            *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),
         )
 
     async def run(self) -> None:

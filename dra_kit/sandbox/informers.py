@@ -12,6 +12,7 @@ from dra_kit.client.informer import Informer, ObjectChange
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
+    NAMESPACES,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -21,6 +22,7 @@ from dra_kit.client.resources import (
 )
 
 SCHEDULING_RESOURCES: Final = (
+    NAMESPACES,
     NODES,
     PODS,
     RESOURCE_CLAIMS,

@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from dra_kit.errors import KubeError
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -26,6 +37,15 @@ from dra_kit.kubernetes.scheduler.claims import NotReady, UnschedulableAndUnreso
 from dra_kit.kubernetes.scheduler.cycle import Placement, SchedulingDecision, Unschedulable, schedule_pod
 from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice, explain_choices
 from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.kubernetes.scheduler.pod_groups import (
+    GANG_SCHEDULING,
+    GroupAttempt,
+    changed_condition,
+    error_condition,
+    group_key,
+    group_problem,
+    min_count,
+)
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.binder import Binder, PostFilterRunner
 from dra_kit.sandbox.informers import SharedInformers
@@ -58,6 +78,8 @@ class Scheduler:
         self._events = EventRecorder(client, controller=NAME, instance=NAME)
         self._nodes = informers.objects(NODES)
         self._pods = informers.objects(PODS)
+        self._namespaces = informers.objects(NAMESPACES)
+        self._groups = informers.objects(POD_GROUPS)
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
@@ -78,6 +100,7 @@ class Scheduler:
         informers.listen(RESOURCE_SLICES, self._slice_changed)
         informers.listen(DEVICE_CLASSES, self._class_changed)
         informers.listen(DEVICE_TAINT_RULES, self._rule_changed)
+        informers.listen(POD_GROUPS, self._group_changed)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -108,8 +131,12 @@ class Scheduler:
             self._event_versions.pop(pod["metadata"]["uid"], None)
             self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.forget(pod)
-            if change.type == "DELETED" or is_terminal(pod):
-                self._retry(lambda _, plugins: hints.pod_end_hint(plugins))
+            before, after = (None if item is None or not _is_on_node(item) else item for item in _states(change))
+            if before is not None or after is not None:
+                known = self._namespaces
+                self._retry(lambda other, plugins: hints.placed_pod_hint(other, plugins, before, after, known))
+            if before is None and after is not None and (band := group_key(pod)):
+                self._retry(lambda other, plugins: GANG_SCHEDULING in plugins and group_key(other) == band)
         elif self._is_ours(pod) and (change.previous is None or _pod_essence(change.previous) != _pod_essence(pod)):
             self._activate(key)
 
@@ -134,6 +161,16 @@ class Scheduler:
         self._devices.rules_changed(self._rules.values())
         slices = self._slices.values()
         self._retry(lambda _, plugins: hints.taint_rule_hint(plugins, *_states(change), slices))
+
+    def _group_changed(self, change: ObjectChange) -> None:
+        """Try the pods of a group that is new, or needs fewer pods now.
+
+        kube-scheduler 1.37 tries pods that another plugin than GangScheduling rejected only after five minutes.
+        """
+        before, after = _states(change)
+        if after is not None and (before is None or min_count(after) < min_count(before)):
+            key = object_key(after)
+            self._retry(lambda other, _: group_key(other) == key)
 
     def _is_ours(self, pod: ObjectView) -> bool:
         return (
@@ -171,7 +208,10 @@ class Scheduler:
 
     async def _attempt(self, key: ObjectKey, group: asyncio.TaskGroup) -> None:
         pod = self._pods.get(key)
-        if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
+        if pod is None or not self._is_queued(pod):
+            return
+        if (band := group_key(pod)) is not None:
+            await self._attempt_group(band, group)
             return
         self._waiting[key] = None
         queued = pod["metadata"]["uid"] not in self._backed_off
@@ -200,14 +240,28 @@ class Scheduler:
         self._observe(SchedulingDecision(pod, placement, choices))
         group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
 
-    async def _decide(self, pod: ObjectView) -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
+    def _is_queued(self, pod: ObjectView) -> bool:
+        return not pod["spec"].get("nodeName") and self._is_ours(pod) and not self._assumed.is_placed(pod)
+
+    async def _decide(
+        self, pod: ObjectView, together: Collection[str] = ()
+    ) -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
         """Find a node, in a thread, since the search for devices may take its time; what it reads does not change."""
         loads = node_loads(self._nodes.values(), self._assumed.placed())
-        claims = self._claims.needed_by(pod)
+        claims = self._claims.needed_by(pod, together)
         classes = dict(self._classes)
+        namespaces = dict(self._namespaces)
 
         def decide() -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
-            placement = schedule_pod(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
+            placement = schedule_pod(
+                pod,
+                loads,
+                claims,
+                classes,
+                self._devices,
+                namespaces=namespaces,
+                is_overdue=self._binder.is_overdue,
+            )
             node = loads[placement.node].node
             return placement, self._devices.explain(node, placement.allocations)
 
@@ -219,6 +273,111 @@ class Scheduler:
                 self._devices.abort()
                 await asyncio.gather(search, return_exceptions=True)
                 raise
+
+    # --- one attempt for the pods of a group
+
+    async def _attempt_group(self, key: ObjectKey, tasks: asyncio.TaskGroup) -> None:
+        """Find nodes for all pods of a PodGroup; if there are not enough, none of them gets one."""
+        group = self._groups.get(key)
+        members = [pod for pod in self._pods.values() if group_key(pod) == key]
+        queued = [pod for pod in members if self._is_queued(pod) and not self._is_gated(pod)]
+        scheduled = [pod for pod in members if _is_on_node(pod) or self._assumed.is_placed(pod)]
+        for pod in filter(self._is_queued, members):
+            self._active.pop(object_key(pod), None)
+            self._waiting[object_key(pod)] = frozenset({GANG_SCHEDULING}) if pod in queued else None
+        if group is None or not queued or len(queued) + len(scheduled) < min_count(group):
+            return  # until more pods come, or their claims
+        if problem := group_problem(group, [*queued, *scheduled]):
+            await self._refuse_all(queued, lambda _: Unschedulable(problem, reason="SchedulerError"), ())
+            await self._write_group_condition(group, error_condition(problem))
+            return
+        missed = self._missed = []
+        attempt = GroupAttempt(min_count(group), len(scheduled), len(queued), {})
+        placed: dict[str, tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]] = {}  # by UID of the pod
+        try:
+            await self._place(group, queued, attempt, placed)
+        finally:
+            self._missed = None
+        if attempt.succeeded:
+            self._bind_group(placed.values(), tasks)
+        else:
+            for placement, _ in reversed(placed.values()):
+                self._claims.end(placement)
+                self._assumed.forget(placement.pod)
+        rest = [pod for pod in queued if not attempt.succeeded or pod["metadata"]["uid"] not in placed]
+        await self._refuse_all(rest, lambda pod: attempt.refusal(pod, placed=pod["metadata"]["uid"] in placed), missed)
+        await self._write_group_condition(group, attempt.condition())
+
+    async def _place(
+        self,
+        group: ObjectView,
+        queued: Iterable[ObjectView],
+        attempt: GroupAttempt,
+        placed: dict[str, tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]],
+    ) -> None:
+        """Find a node for one pod of a group after the other, and assume it."""
+        for pod in queued:
+            if attempt.is_hopeless:
+                return
+            try:
+                placement, choices = await self._decide(pod, placed.keys())
+            except NotReady as error:
+                nodes = [node["metadata"]["name"] for node in self._nodes.values()]
+                text = prefilter_message(str(error), nodes, preemption=False)
+                attempt.refused(pod, Unschedulable(text, plugins=[DYNAMIC_RESOURCES]))
+            except Unschedulable as refusal:
+                attempt.refused(pod, refusal)
+            else:
+                attempt.found()
+                placed[pod["metadata"]["uid"]] = replace(placement, group=group), choices
+                self._assumed.assume(pod, placement.node)
+                self._claims.begin(placement)
+
+    def _bind_group(
+        self,
+        placed: Iterable[tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        """Bind the pods of a group; one that shares a claim comes after the pod for which the claim is allocated."""
+        binding: dict[str, asyncio.Task[None]] = {}  # by UID of the claim that is allocated
+        for placement, choices in placed:
+            key = object_key(placement.pod)
+            self._waiting.pop(key, None)
+            self._observe(SchedulingDecision(placement.pod, placement, choices))
+            earlier = [binding[uid] for claim in placement.reserve if (uid := claim["metadata"]["uid"]) in binding]
+            task = tasks.create_task(self._bind_after(placement, earlier), name=f"binding {'/'.join(key)}")
+            binding |= {claim["metadata"].get("uid", ""): task for claim, _ in placement.allocations}
+
+    async def _bind_after(self, placement: Placement, earlier: Collection[asyncio.Task[None]]) -> None:
+        if earlier:
+            await asyncio.wait(earlier)
+            reserve = tuple(self._claims.claim(object_key(claim)) or claim for claim in placement.reserve)
+            placement = replace(placement, reserve=reserve)
+        await self._bind(placement)
+
+    async def _refuse_all(
+        self, pods: Iterable[ObjectView], refusal: Callable[[ObjectView], Unschedulable], missed: Iterable[_Hint]
+    ) -> None:
+        for pod in pods:
+            if not self._is_gone(pod):
+                self._observe(SchedulingDecision(pod, refusal=refusal(pod)))
+                await self._refuse(pod, refusal(pod), missed)
+
+    async def _write_group_condition(self, group: ObjectView, condition: dict[str, Any]) -> None:
+        now = self._groups.get(object_key(group))
+        written = changed_condition(now, condition, format_time()) if now is not None else None
+        if written is None:
+            return
+        namespace, name = object_key(group)
+        body = {"metadata": {"uid": group["metadata"]["uid"]}, "status": {"conditions": [written]}}
+        try:
+            await self._client.patch(
+                POD_GROUPS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+            )
+        except KubeError as error:
+            logger.debug("condition not written", extra={"pod group": f"{namespace}/{name}", "error": str(error)})
+
+    # --- pods without a node
 
     async def _turn_down(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint]) -> None:
         refusal = await self._help(refusal)
@@ -247,7 +406,8 @@ class Scheduler:
         except Unschedulable as refusal:
             self._claims.end(placement)
             self._assumed.forget(placement.pod)
-            self._retry(lambda _, plugins: hints.failed_binding_hint(plugins))
+            failed, known = placement.pod, self._namespaces
+            self._retry(lambda other, plugins: hints.failed_binding_hint(other, plugins, failed, known))
             await self._binding_failed(placement.pod, refusal)
         else:
             self._claims.end(placement)
@@ -326,6 +486,10 @@ class Scheduler:
 def _states(change: ObjectChange) -> tuple[ObjectView | None, ObjectView | None]:
     """Return the states of an object before and after a change."""
     return change.previous, None if change.type == "DELETED" else change.object
+
+
+def _is_on_node(pod: ObjectView) -> bool:
+    return bool(pod["spec"].get("nodeName")) and not is_terminal(pod)
 
 
 def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:

@@ -38,6 +38,7 @@ from dra_kit.kubernetes.resource.field_errors import (
     too_many,
     unsupported,
 )
+from dra_kit.kubernetes.resource.validation.fields import label_selector_errors
 from dra_kit.kubernetes.values.json import Object
 
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
@@ -193,7 +194,7 @@ def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
     elif selector is None:
         yield required(path, "one of name or selector must be specified")
     if selector is not None:
-        yield from selector_problems(selector, f"{path}.selector")
+        yield from label_selector_errors(selector, f"{path}.selector")
     if reference.get("parameterNotFoundAction") is None:
         yield required(f"{path}.parameterNotFoundAction")
     yield from _choice(reference, "parameterNotFoundAction", path)
@@ -381,7 +382,7 @@ def match_resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
     """Yield errors of ``MatchResources``."""
     yield from _choice(resources, "matchPolicy", path)
     for field in ("namespaceSelector", "objectSelector"):
-        yield from selector_problems(resources.get(field) or {}, f"{path}.{field}")
+        yield from label_selector_errors(resources.get(field) or {}, f"{path}.{field}")
     for field in ("resourceRules", "excludeResourceRules"):
         for i, rule in enumerate(resources.get(field) or ()):
             where = f"{path}.{field}[{i}]"
@@ -394,28 +395,6 @@ def match_resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
 
 path_segment: Final = PathSegmentNameStrategy().name_problems
 """What keeps a name from being one segment of a path."""
-
-
-def selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
-    """Yield errors of a ``LabelSelector``."""
-    for key, value in (selector.get("matchLabels") or {}).items():
-        yield from (invalid(f"{path}.matchLabels", key, text) for text in names.label_key(key))
-        yield from (invalid(f"{path}.matchLabels", value, text) for text in names.label_value(value))
-    for i, expression in enumerate(selector.get("matchExpressions") or ()):
-        where, operator, values = f"{path}.matchExpressions[{i}]", expression.get("operator"), expression.get("values")
-        if operator in {"In", "NotIn"}:
-            if not values:
-                yield required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        elif operator in {"Exists", "DoesNotExist"}:
-            if values:
-                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{where}.values", text)
-        else:
-            yield invalid(f"{where}.operator", operator, "not a valid selector operator")
-        key = expression.get("key", "")
-        yield from (invalid(f"{where}.key", key, text) for text in names.label_key(key))
-        for j, value in enumerate(values or ()):
-            yield from (invalid(f"{where}.values[{j}]", value, text) for text in names.label_value(value))
 
 
 def rule_problems(rule: Object, path: str) -> Iterator[FieldError]:

@@ -168,9 +168,7 @@ class PathSegmentNameStrategy(Strategy):
 
     @override
     def name_problems(self, name: str) -> list[str]:
-        if name in {".", ".."}:
-            return [f"may not be '{name}'"]
-        return [f"may not contain '{char}'" for char in "/%" if char in name]
+        return names.path_segment(name)
 
 
 class Column(Struct, frozen=True):
@@ -215,6 +213,7 @@ class Kind(Struct, frozen=True):
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
         list_kind: the kind of its lists, when that is not the kind and ``List``.
         singular_name: its name for one object, when that is not the kind in lower case.
+        gate: the feature gate without which it is not served; empty for none.
     """
 
     group: str
@@ -242,6 +241,7 @@ class Kind(Struct, frozen=True):
     schemas: Mapping[str, Object] = field(default_factory=dict)
     list_kind: str = ""
     singular_name: str = ""
+    gate: str = ""
 
     @property
     def full_name(self) -> str:

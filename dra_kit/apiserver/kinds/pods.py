@@ -65,7 +65,9 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        """Set the phase Pending, and the quality of service."""
+        """Set the phase Pending and the quality of service, and complete the selectors of its affinity."""
+        _merge_label_keys(obj)
+        _drop_group(obj, {}, context)
         status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
@@ -79,6 +81,7 @@ class PodStrategy(Strategy):
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         obj["status"] = old.get("status") or {}
+        _drop_group(obj, old["spec"], context)
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
@@ -154,9 +157,17 @@ def _asked_name(pod: Object) -> str:
     return pod["metadata"].get("name") or pod["metadata"].get("generateName") or ""
 
 
-def _set_priority(pod: Object, context: StrategyContext) -> None:
-    """Set priority and preemption policy of the pod's class; the pod may not set other ones."""
-    spec, pod_name = pod["spec"], _asked_name(pod)
+def priority_class(spec: Object, context: StrategyContext, asked: tuple[str, str, str]) -> Object:
+    """Return the PriorityClass of a pod or PodGroup, which may be the default one; then set its name.
+
+    Args:
+        spec: of the new object.
+        context: of the request.
+        asked: group, plural and name of the object, for errors.
+
+    Raises:
+        StatusError: the class does not exist.
+    """
     name = spec.get("priorityClassName") or ""
     found: Object | None = {"value": 0}
     if name:
@@ -168,7 +179,14 @@ def _set_priority(pod: Object, context: StrategyContext) -> None:
             found = min(defaults, key=lambda item: item.get("value", 0))
             spec["priorityClassName"] = found["metadata"]["name"]
     if found is None:
-        raise not_permitted("", "pods", pod_name, f"no PriorityClass with name {name} was found")
+        raise not_permitted(*asked, f"no PriorityClass with name {name} was found")
+    return found
+
+
+def _set_priority(pod: Object, context: StrategyContext) -> None:
+    """Set priority and preemption policy of the pod's class; the pod may not set other ones."""
+    spec, pod_name = pod["spec"], _asked_name(pod)
+    found = priority_class(spec, context, ("", "pods", pod_name))
     computed = (
         ("priority", "the integer value of priority", found.get("value", 0)),
         ("preemptionPolicy", "the string value of PreemptionPolicy",
@@ -182,6 +200,32 @@ def _set_priority(pod: Object, context: StrategyContext) -> None:
             )
             raise not_permitted("", "pods", pod_name, cause)
         spec[field] = value
+
+
+def _drop_group(pod: Object, old: Object, context: StrategyContext) -> None:
+    if "GenericWorkload" not in context.gates and old.get("schedulingGroup") is None:
+        pod["spec"].pop("schedulingGroup", None)
+
+
+def _merge_label_keys(pod: Object) -> None:
+    """Add the pod's labels in ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity."""
+    labels = pod["metadata"].get("labels") or {}
+    affinity = pod["spec"].get("affinity") or {}
+    for field in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(field) or {}
+        weighted = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        preferred = [item.get("podAffinityTerm") or {} for item in weighted]
+        for term in (*preferred, *(terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ())):
+            selector = term.get("labelSelector")
+            wanted = [("In", key) for key in term.get("matchLabelKeys") or ()]
+            unwanted = [("NotIn", key) for key in term.get("mismatchLabelKeys") or ()]
+            added = [
+                {"key": key, "operator": operator, "values": [labels[key]]}
+                for operator, key in (*wanted, *unwanted)
+                if key in labels
+            ]
+            if selector is not None and added:
+                selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), *added]
 
 
 def _new_gates(new: Object, old: Object) -> list[FieldError]:

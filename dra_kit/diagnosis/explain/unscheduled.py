@@ -1,7 +1,7 @@
 """A pod without a node: the nodes that are suitable, those with its devices, and why there are none.
 
 Examined are the filters NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required node affinity),
-NodeResourcesFit and DynamicResources. The others are those of kube-scheduler 1.37's default profile
+NodeResourcesFit, InterPodAffinity and DynamicResources. The others are those of kube-scheduler 1.37's default profile
 (``pkg/scheduler/framework/plugins``).
 """
 
@@ -29,10 +29,18 @@ from dra_kit.diagnosis.explain.verdicts import (
     PodOutcome,
     ReportedEvent,
 )
-from dra_kit.kubernetes.resource.matching import Node, node_selector_matches, parse_label_selector
+from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, is_terminal, object_name
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
-from dra_kit.kubernetes.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_rejection, pod_requests
+from dra_kit.kubernetes.scheduler.nodes import (
+    NodeLoad,
+    Rejection,
+    is_tainted,
+    node_rejection,
+    pod_affinity,
+    pod_requests,
+)
+from dra_kit.kubernetes.scheduler.pod_affinity import AffinityField, PodAffinity, required_terms
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -70,6 +78,7 @@ class UnscheduledPod:
         self._cluster = explainer.cluster
         self._pod = pod
         self._loads = self._cluster.loads
+        self._affinity = self._pod_affinity()
         self._claims = list(claims)
         self._pending = [each.claim for each in _explanations(self._claims) if not each.allocated]
         self._provisions = provisions(pod, self._cluster.extended_classes, _allocatable(self._cluster, self._loads))
@@ -86,10 +95,17 @@ class UnscheduledPod:
         unsuitable = {*self._rejections, *self._elsewhere}
         self._open = [node.name for node in self._cluster.nodes if node.name not in unsuitable]
 
+    def _pod_affinity(self) -> PodAffinity | None:
+        """Return the relation to other pods; None if not all of them are known."""
+        if self._cluster.gap("Pod") is not None:
+            return None
+        namespaces = {("", item["metadata"]["name"]): item for item in self._cluster.documents("Namespace")}
+        return pod_affinity(self._pod, self._loads, namespaces)
+
     def _examine(self, load: NodeLoad, provided: frozenset[str]) -> None:
         """Find out why a node is unsuitable for the pod, regardless of devices, or cannot use those of its claims."""
         requests = pod_requests(self._pod)
-        rejection = node_rejection(self._pod, load, requests, provided)
+        rejection = node_rejection(self._pod, load, requests, provided, self._affinity)
         if rejection is not None:
             self._rejections[load.node.name] = tuple(_in_numbers(rejection, self._pod, load, requests))
         elsewhere = [claim for claim in self._claims if _is_allocated_elsewhere(claim, load.node)]
@@ -348,7 +364,6 @@ def _amount(milli: int) -> str:
 
 
 _DEFAULT: Final = "default-scheduler"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def foreword(pod: ObjectView) -> Iterator[str]:
@@ -373,15 +388,8 @@ def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
     constraints = spec.get("topologySpreadConstraints") or ()
     if any(each.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule" for each in constraints):
         yield "topology spread constraints"
-    affinity: Mapping[str, Any] = spec.get("affinity") or {}
-    if (affinity.get("podAffinity") or {}).get(_REQUIRED):
-        yield "pod affinity"
-    if (affinity.get("podAntiAffinity") or {}).get(_REQUIRED):
-        yield "pod anti-affinity"
-    others = [other["metadata"]["name"] for other in cluster.documents("Pod") if _keeps_away(other, pod)]
-    if others:
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        yield f"the anti-affinity of other pods ({others[0]}{more})"
+    if not cluster.documents("Namespace") and _selects_namespaces(pod, cluster):
+        yield "labels of namespaces, which affinity between pods selects"
     lasting = [*filter(is_sidecar, init_containers(pod)), *containers(pod)]
     if any(port.get("hostPort") for container in lasting for port in container.get("ports") or ()):
         yield "host ports"
@@ -390,7 +398,7 @@ def not_examined(pod: ObjectView, cluster: ClusterView) -> Iterator[str]:
     if not cluster.knows_nodes or cluster.gap("Node") is not None:
         yield "labels, taints, cpu and memory of nodes"
     if cluster.gap("Pod") is not None:
-        yield "cpu and memory that other pods use"
+        yield "cpu and memory that other pods use, and affinity to them"
     yield from cluster.not_known
 
 
@@ -399,20 +407,10 @@ def _other_scheduler(pod: ObjectView) -> str:
     return "" if name == _DEFAULT else name
 
 
-def _keeps_away(other: ObjectView, pod: ObjectView) -> bool:
-    """Return whether the anti-affinity of a pod that has a node may exclude this one."""
-    spec = other["spec"]
-    terms = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED)
-    if not terms or not spec.get("nodeName") or is_terminal(other):
-        return False
-    return any(_means(term, other, pod) for term in terms)
-
-
-def _means(term: Mapping[str, Any], other: ObjectView, pod: ObjectView) -> bool:
-    """Return whether a term may select a pod; labels of namespaces are unknown."""
-    own = other["metadata"].get("namespace")
-    namespaces = term.get("namespaces") or ([] if term.get("namespaceSelector") is not None else [own])
-    if pod["metadata"].get("namespace") not in namespaces and term.get("namespaceSelector") is None:
-        return False
-    selector = term.get("labelSelector")
-    return selector is not None and parse_label_selector(selector).matches(pod)
+def _selects_namespaces(pod: ObjectView, cluster: ClusterView) -> bool:
+    """Return whether the affinity of the pod, or of a pod that has a node, selects namespaces by their labels."""
+    fields: tuple[AffinityField, ...] = ("podAffinity", "podAntiAffinity")
+    others = [each for each in cluster.documents("Pod") if each["spec"].get("nodeName") and not is_terminal(each)]
+    terms = [term for field in fields for term in required_terms(pod, field)]
+    terms += [term for each in others for term in required_terms(each, "podAntiAffinity")]
+    return any(term.namespace_selector for term in terms)

@@ -100,6 +100,13 @@ def c_identifier(name: str) -> list[str]:
     return _mismatch(name, _C_IDENTIFIER, _C_IDENTIFIER_RULE)
 
 
+def path_segment(name: str) -> list[str]:
+    """Return the problems of a name that must fit one segment of a path."""
+    if name in {".", ".."}:
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{char}'" for char in "/%" if char in name]
+
+
 def label_key(name: str) -> list[str]:
     """Check the key of a label or taint, or a condition type: ``name`` or ``domain/name``."""
     prefix, slash, last = name.rpartition("/")

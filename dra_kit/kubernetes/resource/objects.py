@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -179,10 +179,45 @@ def owns(pod: ObjectView, obj: ObjectView) -> bool:
     return any(item.get("controller") and item.get("uid") == pod["metadata"]["uid"] for item in owners)
 
 
+POD_GROUP_API: Final = "scheduling.k8s.io"
+"""API group of PodGroups."""
+
+
+def pod_group(pod: ObjectView) -> str:
+    """Return the name of the pod's PodGroup; empty without one."""
+    return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+
+
+def is_made_for(claim: ObjectView, pod: ObjectView) -> bool:
+    """Return whether the pod, or its PodGroup, is the controlling owner of a claim (KEP-5729)."""
+    return owns(pod, claim) or any(
+        item.get("controller")
+        and item.get("kind") == "PodGroup"
+        and item.get("apiVersion", "").partition("/")[0] == POD_GROUP_API
+        and item.get("name") == pod_group(pod)
+        for item in claim["metadata"].get("ownerReferences", [])
+    )
+
+
+def not_made_for(claim: ObjectView, pod: ObjectView) -> str:
+    """Return the message of scheduler and kubelet about a claim that is not :func:`is_made_for` a pod."""
+    group = pod_group(pod)
+    owner = f"neither Pod nor PodGroup {group} is the owner" if group else "Pod is not owner"
+    return f"ResourceClaim {object_name(claim)} was not created for Pod {object_name(pod)} ({owner})"
+
+
 def is_reserved_for(claim: ObjectView, pod: ObjectView) -> bool:
-    """Return whether the claim is reserved for the pod."""
+    """Return whether the claim is reserved for the pod or its PodGroup, whose UID a pod does not know."""
     consumers = claim.get("status", {}).get("reservedFor", [])
-    return any(item.get("uid") == pod["metadata"]["uid"] for item in consumers)
+    return any(
+        item.get("uid") == pod["metadata"]["uid"] or (is_pod_group(item) and item.get("name") == pod_group(pod))
+        for item in consumers
+    )
+
+
+def is_pod_group(consumer: ObjectView) -> bool:
+    """Return whether a consumer of a claim is a PodGroup."""
+    return (consumer.get("apiGroup"), consumer.get("resource")) == (POD_GROUP_API, "podgroups")
 
 
 def finalizer_note(obj: ObjectView) -> str:

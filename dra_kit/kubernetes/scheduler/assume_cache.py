@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -118,16 +118,24 @@ class ClaimTracker:
         keys = [(namespace, entry.claim or "") for entry in pod_claims(pod)]
         return {key: claim for key in keys if (claim := self.claim(key)) is not None}
 
-    def needed_by(self, pod: ObjectView) -> dict[ObjectKey, ObjectView]:
+    def needed_by(self, pod: ObjectView, together: Collection[str] = ()) -> dict[ObjectKey, ObjectView]:
         """Return the pod's claims, including one created for its extended resources in an earlier attempt.
+
+        Args:
+            pod: to be scheduled.
+            together: UIDs of pods that are scheduled together with it; it shares the allocations of their claims.
 
         Raises:
             NotReady: one of them is currently being written for another pod.
         """
         uid, found = pod["metadata"]["uid"], self.named_by(pod)
         for key, claim in found.items():
-            if claim["metadata"]["uid"] in self._in_flight:
+            entry = self._in_flight.get(claim["metadata"]["uid"])
+            if entry is None:
+                continue
+            if entry.pod not in together:
                 raise NotReady(f"resource claim {'/'.join(key)} is in the process of being allocated")
+            found[key] = {**claim, "status": {**claim.get("status", {}), "allocation": entry.allocation}}
         return found | {key: claim for key, claim in self._all() if extended_claim_owner(claim) == uid}
 
     def _all(self) -> Iterator[tuple[ObjectKey, ObjectView]]:

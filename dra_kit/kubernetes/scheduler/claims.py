@@ -11,10 +11,11 @@ from dra_kit.kubernetes.resource.objects import (
     ObjectKey,
     containers,
     init_containers,
+    is_made_for,
     is_reserved_for,
     is_sidecar,
+    not_made_for,
     object_name,
-    owns,
     pod_claims,
 )
 from dra_kit.kubernetes.scheduler.claim_controller import pod_owner
@@ -213,10 +214,8 @@ def pod_claims_state(
             raise NotReady(_missing(pod, entry.claim))
         if "deletionTimestamp" in claim["metadata"]:
             raise NotReady(f'resourceclaim "{entry.claim}" is being deleted')
-        if entry.generated and not owns(pod, claim):
-            raise NotReady(
-                f"ResourceClaim {object_name(claim)} was not created for Pod {object_name(pod)} (Pod is not owner)"
-            )
+        if entry.generated and not is_made_for(claim, pod):
+            raise NotReady(not_made_for(claim, pod))
         if claim.get("status", {}).get("allocation"):
             allocated.append(claim)
             continue

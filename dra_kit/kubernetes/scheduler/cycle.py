@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -27,14 +29,18 @@ from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NodeLoad,
     Rejection,
+    filter_message,
     fit_message,
     node_rejection,
+    pod_affinity,
     pod_requests,
     prefilter_message,
 )
+from dra_kit.kubernetes.scheduler.pod_affinity import PodAffinity
 from dra_kit.kubernetes.values.json import ObjectView
 
 _FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
+_ALTERNATIVES_MAX: Final = 8  # of a request: FirstAvailableDeviceRequestMaxSize
 
 
 class Unschedulable(Exception):
@@ -46,6 +52,7 @@ class Unschedulable(Exception):
         rejections: rejections by node.
         plugins: plugins of kube-scheduler that reject the pod for all nodes.
         remedy: action that may help the pod.
+        brief: the message without the result of a preemption, which a PodGroup's pods do not try one by one.
 
     Attributes:
         plugins: all plugins that rejected the pod for a node; none if the attempt failed or without nodes.
@@ -59,9 +66,11 @@ class Unschedulable(Exception):
         rejections: Mapping[str, Rejection] | None = None,
         plugins: Iterable[str] = (),
         remedy: PostFilterAction | None = None,
+        brief: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.brief = brief or message
         self.reason = reason
         self.rejections: Mapping[str, Rejection] = rejections or {}
         self.plugins: frozenset[str] = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
@@ -88,6 +97,7 @@ class Placement(Struct, frozen=True):
         reserve: allocated claims that only need the pod as a consumer.
         extended: the claim to create for extended resources; its allocation is the last of ``allocations``.
         rejections: rejections of nodes that were tried before.
+        group: the PodGroup of the pod; it is the consumer of the claims that it has, too.
     """
 
     pod: ObjectView
@@ -96,6 +106,7 @@ class Placement(Struct, frozen=True):
     reserve: tuple[ObjectView, ...] = ()
     extended: ExtendedClaim | None = None
     rejections: Mapping[str, Rejection] = field(default_factory=dict)
+    group: ObjectView | None = None
 
 
 def schedule_pod(
@@ -105,13 +116,15 @@ def schedule_pod(
     classes: Mapping[ObjectKey, ObjectView],
     allocator: DeviceAllocator,
     *,
+    namespaces: Mapping[ObjectKey, ObjectView] = MappingProxyType({}),
     is_overdue: Callable[[ObjectView], bool] = lambda _: False,
 ) -> Placement:
     """Select a node and devices for a pod without a node.
 
-    Nodes with fewer pods come first, then nodes by name. If a claim has alternatives (``firstAvailable``), the node
-    whose devices come earlier in the claim's order of preference is selected. The other nodes are tried too, up to a
-    hundred feasible ones: an error on any of them fails the attempt, as in kube-scheduler (``schedule_one.go``).
+    Nodes with fewer pods come first, then nodes by name. A node is better if its devices come earlier in the order of
+    preference of the claims (``firstAvailable``), and by the affinity between pods; both count equally, as in
+    kube-scheduler. The other nodes are tried too, up to a hundred feasible ones: an error on any of them fails the
+    attempt (``schedule_one.go``).
 
     Args:
         pod: the pod.
@@ -119,6 +132,7 @@ def schedule_pod(
         claims: all ResourceClaims, as the scheduler assumes them.
         classes: all DeviceClasses.
         allocator: finds devices.
+        namespaces: all Namespaces.
         is_overdue: whether the devices of an allocated claim exceeded their time to become ready.
 
     Raises:
@@ -128,30 +142,33 @@ def schedule_pod(
     try:
         needs = pod_claims_state(pod, claims, classes)
     except UnschedulableAndUnresolvable as error:
-        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES]) from None
-    cycle = _Cycle(pod, needs, classes, allocator, is_overdue)
+        brief = prefilter_message(str(error), loads, preemption=False)
+        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES], brief=brief) from None
+    affinity = pod_affinity(pod, loads, namespaces)
+    cycle = _Cycle(pod, needs, classes, allocator, affinity, is_overdue=is_overdue)
     if cycle.extended is not None:
         cycle.stale = next(
             (claim for claim in claims.values() if extended_claim_owner(claim) == pod["metadata"]["uid"]), None
         )
     rejections: dict[str, Rejection] = {}
-    best: tuple[int, str, _Found, Mapping[str, Rejection]] | None = None
-    feasible = 0
+    feasible: list[tuple[str, _Found, int]] = []  # with the number of nodes that were rejected before
     for name, load in sorted(loads.items(), key=lambda item: (item[1].pods, item[0])):
         found = cycle.on(load)
         if isinstance(found, Rejection):
             rejections[name] = found
             continue
-        if best is None or found.rank < best[0]:
-            best = found.rank, name, found, dict(rejections)
-        feasible += 1
-        if feasible == _FEASIBLE_NODES:
+        feasible.append((name, found, len(rejections)))
+        if len(feasible) == _FEASIBLE_NODES:
             break
-    if best is not None:
-        _, name, found, before = best
-        return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, before)
+    if feasible:
+        by_pods = affinity.scores(loads[name].node.labels for name, _, _ in feasible)
+        by_devices = _device_scores(needs, [found for _, found, _ in feasible])
+        totals = list(map(sum, zip(by_pods, by_devices, strict=True)))
+        name, found, before = feasible[totals.index(max(totals))]
+        earlier = dict(islice(rejections.items(), before))
+        return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, earlier)
     remedy = post_filter(pod, cycle.unavailable, cycle.stale)
-    raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
+    raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy, brief=filter_message(rejections))
 
 
 class _Found(Struct, frozen=True):
@@ -161,14 +178,37 @@ class _Found(Struct, frozen=True):
     results: Allocations | None
     extended: ExtendedClaim | None
 
-    @property
-    def rank(self) -> int:
-        """The position in the claims' alternatives; 0 if each has its first one."""
-        return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
+    def preference(self) -> int:
+        """Return how early its devices come in the claims' alternatives; more is better."""
+        return sum(
+            _ALTERNATIVES_MAX - position
+            for claim, positions in zip(self.pending, self.results.selected if self.results else (), strict=True)
+            for request, position in zip(claim["spec"]["devices"]["requests"], positions, strict=True)
+            if request.get("firstAvailable")
+        )
 
     def allocations(self) -> tuple[tuple[ObjectView, dict[str, Any]], ...]:
         """Return the claims with their allocations."""
         return tuple((claim, item.to_json()) for claim, item in zip(self.pending, self.results or (), strict=True))
+
+
+def _device_scores(needs: PodClaims, found: Sequence[_Found]) -> list[int]:
+    """Return how good nodes are for the order of preference of the pod's claims: up to 100 for the best."""
+    known = sum(_known_preference(claim) for claim in needs.allocated)
+    preferences = [known + item.preference() for item in found]
+    best = max(preferences)
+    return [100 * item // best if best else 0 for item in preferences]
+
+
+def _known_preference(claim: ObjectView) -> int:
+    """Return how early the devices of an allocated claim come in its alternatives."""
+    used = {item["request"] for item in claim["status"]["allocation"].get("devices", {}).get("results", ())}
+    return sum(
+        _ALTERNATIVES_MAX - position
+        for request in claim["spec"].get("devices", {}).get("requests", ())
+        for position, choice in enumerate(request.get("firstAvailable") or ())
+        if f"{request['name']}/{choice['name']}" in used
+    )
 
 
 class _Cycle:
@@ -186,12 +226,15 @@ class _Cycle:
         needs: PodClaims,
         classes: Mapping[ObjectKey, ObjectView],
         allocator: DeviceAllocator,
+        affinity: PodAffinity,
+        *,
         is_overdue: Callable[[ObjectView], bool],
     ) -> None:
         self._pod = pod
         self._needs = needs
         self._requests = pod_requests(pod)
         self._allocator = allocator
+        self._affinity = affinity
         self._attempts: dict[frozenset[str], tuple[list[ObjectView], AllocationAttempt, ExtendedClaim | None]] = {}
         self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
         self.extended = extended_resources(pod, classes.values())
@@ -201,7 +244,7 @@ class _Cycle:
     def on(self, load: NodeLoad) -> Rejection | _Found:
         """Return the rejection of the node, or the allocations there."""
         provided = self.extended.provided_on(load.allocatable) if self.extended is not None else frozenset[str]()
-        rejection = node_rejection(self._pod, load, self._requests, provided)
+        rejection = node_rejection(self._pod, load, self._requests, provided, self._affinity)
         if rejection is not None:
             return rejection
         if self.stale is not None:

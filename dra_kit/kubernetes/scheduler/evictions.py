@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
-from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, pod_claims
+from dra_kit.kubernetes.resource.objects import ObjectKey, is_pod_group, is_terminal, pod_claims, pod_group
 from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.text import counted
@@ -205,16 +205,16 @@ def _users(claim: ObjectView, pods: Mapping[ObjectKey, ObjectView]) -> Iterator[
     """Yield the pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
     namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):
-        pod = pods.get((namespace, item["name"]))
-        if (
-            item.get("resource") == "pods"
-            and pod is not None
-            and pod["metadata"]["uid"] == item["uid"]
-            and pod["spec"].get("nodeName")
-            and not is_terminal(pod)
-            and any(entry.name and entry.claim == name for entry in pod_claims(pod))
-        ):
-            yield namespace, item["name"]
+        if is_pod_group(item):
+            members = [key for key, pod in pods.items() if key[0] == namespace and pod_group(pod) == item["name"]]
+        else:
+            pod = pods.get((namespace, item["name"])) if item.get("resource") == "pods" else None
+            members = [(namespace, item["name"])] if pod and pod["metadata"]["uid"] == item["uid"] else []
+        for key in members:
+            pod = pods[key]
+            uses = any(entry.name and entry.claim == name for entry in pod_claims(pod))
+            if uses and pod["spec"].get("nodeName") and not is_terminal(pod):
+                yield key
 
 
 def _results(claim: ObjectView) -> list[Any]:

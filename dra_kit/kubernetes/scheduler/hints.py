@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from dra_kit.kubernetes.resource.objects import pod_claims
+from dra_kit.kubernetes.resource.objects import ObjectKey, pod_claims
 from dra_kit.kubernetes.scheduler.claims import extended_resources
 from dra_kit.kubernetes.scheduler.evictions import published_devices, rule_covers_device
 from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
+    INTER_POD_AFFINITY,
     NODE_AFFINITY,
     NODE_RESOURCES_FIT,
     NODE_UNSCHEDULABLE,
@@ -21,6 +22,7 @@ from dra_kit.kubernetes.scheduler.nodes import (
     pod_requests,
     shortages,
 )
+from dra_kit.kubernetes.scheduler.pod_affinity import node_topology_helps, placed_pod_helps
 from dra_kit.kubernetes.values.json import ObjectView
 
 
@@ -50,17 +52,35 @@ def claim_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | Non
     return before is None or before.get("status") != after.get("status")
 
 
-def pod_end_hint(plugins: Iterable[str]) -> bool:
-    """Whether a finished pod may help; its devices are released with its claims."""
-    return NODE_RESOURCES_FIT in plugins
+def placed_pod_hint(
+    pod: ObjectView,
+    plugins: Collection[str],
+    before: ObjectView | None,
+    after: ObjectView | None,
+    namespaces: Mapping[ObjectKey, ObjectView],
+) -> bool:
+    """Whether a pod that got a node, changed there or finished may help; devices are released with its claims.
+
+    Args:
+        pod: that waits.
+        plugins: that rejected it.
+        before: the other pod; None if it had no node.
+        after: the other pod; None if it finished.
+        namespaces: all Namespaces.
+    """
+    if NODE_RESOURCES_FIT in plugins and after is None:
+        return True
+    return INTER_POD_AFFINITY in plugins and placed_pod_helps(pod, before, after, namespaces)
 
 
-def failed_binding_hint(plugins: Collection[str]) -> bool:
-    """Whether a failed placement may help others, for which its devices were not available.
+def failed_binding_hint(
+    pod: ObjectView, plugins: Collection[str], failed: ObjectView, namespaces: Mapping[ObjectKey, ObjectView]
+) -> bool:
+    """Whether the failed placement of a pod may help others, for which its devices were not available.
 
     In Kubernetes, pods that need these devices wait until another event occurs, five minutes at most.
     """
-    return NODE_RESOURCES_FIT in plugins or DYNAMIC_RESOURCES in plugins
+    return DYNAMIC_RESOURCES in plugins or placed_pod_hint(pod, plugins, failed, None, namespaces)
 
 
 def class_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
@@ -134,5 +154,6 @@ _NODE_HINTS: Final[Mapping[str, _NodeHint]] = {
     NODE_UNSCHEDULABLE: _newly(lambda pod, node: not is_cordoned(pod, node)),
     TAINT_TOLERATION: _newly(lambda pod, node: not is_tainted(pod, node)),
     NODE_AFFINITY: _newly(is_affine),
+    INTER_POD_AFFINITY: node_topology_helps,
     DYNAMIC_RESOURCES: _other_devices,
 }

@@ -1,4 +1,4 @@
-"""Filters of nodes without devices: cordon, taints, affinity, and resources such as CPU and memory."""
+"""Filters of nodes without devices: cordon, taints, affinity to nodes and pods, and resources such as CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches, tolerates
-from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, is_terminal
+from dra_kit.kubernetes.resource.objects import ObjectKey, containers, init_containers, is_sidecar, is_terminal
 from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration, NodeSelector
+from dra_kit.kubernetes.scheduler.pod_affinity import PodAffinity
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 
@@ -19,13 +20,15 @@ NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"
 TAINT_TOLERATION: Final = "TaintToleration"
 NODE_AFFINITY: Final = "NodeAffinity"
 NODE_RESOURCES_FIT: Final = "NodeResourcesFit"
+INTER_POD_AFFINITY: Final = "InterPodAffinity"
 DYNAMIC_RESOURCES: Final = "DynamicResources"
-RejectionKind: TypeAlias = Literal["cordon", "taint", "affinity", "resources", "devices", "claim", "error"]
+RejectionKind: TypeAlias = Literal["cordon", "taint", "affinity", "resources", "pods", "devices", "claim", "error"]
 _PLUGINS: Final[Mapping[RejectionKind, str]] = {
     "cordon": NODE_UNSCHEDULABLE,
     "taint": TAINT_TOLERATION,
     "affinity": NODE_AFFINITY,
     "resources": NODE_RESOURCES_FIT,
+    "pods": INTER_POD_AFFINITY,
 }
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -35,8 +38,9 @@ class Rejection(Struct, frozen=True):
 
     Attributes:
         reasons: the messages of kube-scheduler.
-        kind: the obstacle: ``cordon``, ``taint``, ``affinity``, ``resources``; for its claims ``devices``
-            (none are left for them), ``claim`` (one is bound to other nodes, or not ready there) or ``error``.
+        kind: the obstacle: ``cordon``, ``taint``, ``affinity``, ``resources``, ``pods`` (affinity between pods); for
+            its claims ``devices`` (none are left for them), ``claim`` (one is bound to other nodes, or not ready
+            there) or ``error``.
         lacking: for ``resources``, their names in the order of the reasons; ``pods`` if there are too many.
         hopeless: evicting other pods does not help.
     """
@@ -60,19 +64,24 @@ class NodeLoad(Struct):
         node: the node for allocations.
         allocatable: allocatable resources in thousandths of each unit.
         used: requests of its pods in thousandths of each unit.
-        pods: the number of its pods.
+        placed: its pods.
     """
 
     document: ObjectView
     node: Node
     allocatable: Mapping[str, int]
     used: Counter[str] = field(default_factory=Counter)
-    pods: int = 0
+    placed: list[ObjectView] = field(default_factory=list)
+
+    @property
+    def pods(self) -> int:
+        """The number of its pods."""
+        return len(self.placed)
 
     def add(self, pod: ObjectView) -> None:
         """Count a pod on the node."""
         self.used.update(pod_requests(pod))
-        self.pods += 1
+        self.placed.append(pod)
 
 
 def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
@@ -84,8 +93,25 @@ def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectVi
     return loads
 
 
+def pod_affinity(
+    pod: ObjectView, loads: Mapping[str, NodeLoad], namespaces: Mapping[ObjectKey, ObjectView]
+) -> PodAffinity:
+    """Return the relation of a pod to the pods on all nodes.
+
+    Args:
+        pod: to place.
+        loads: all nodes with their pods.
+        namespaces: all Namespaces; of one that is missing, only the name is known.
+    """
+    return PodAffinity(pod, ((load.node.labels, load.placed) for load in loads.values()), namespaces)
+
+
 def node_rejection(
-    pod: ObjectView, load: NodeLoad, requests: Mapping[str, int], provided: Iterable[str]
+    pod: ObjectView,
+    load: NodeLoad,
+    requests: Mapping[str, int],
+    provided: Iterable[str],
+    affinity: PodAffinity | None = None,
 ) -> Rejection | None:
     """Return why the node cannot take the pod, by the first filter that rejects it; None if it can.
 
@@ -94,6 +120,7 @@ def node_rejection(
         load: of the node.
         requests: of the pod, see :func:`pod_requests`.
         provided: extended resources that devices of the pod's claims provide.
+        affinity: the relation of the pod to the pods on all nodes; None leaves out other pods.
     """
     if is_cordoned(pod, load.document):
         return Rejection(("node(s) were unschedulable",), "cordon")
@@ -109,7 +136,8 @@ def node_rejection(
             tuple(item.resource for item in lacking),
             hopeless=any(item.never for item in lacking),
         )
-    return None
+    mismatch = affinity.mismatch(load.node.labels) if affinity is not None else None
+    return Rejection((mismatch.reason,), "pods", hopeless=mismatch.hopeless) if mismatch is not None else None
 
 
 def is_cordoned(pod: ObjectView, node: ObjectView) -> bool:
@@ -131,22 +159,29 @@ def is_affine(pod: ObjectView, node: ObjectView) -> bool:
     return _affine(pod, Node.of(node))
 
 
-def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
-    """Return the message for a pod that fits on no node, with the result of the remedy."""
+def filter_message(rejections: Mapping[str, Rejection]) -> str:
+    """Return the message for a pod that fits on no node, without the result of a preemption."""
     if not rejections:
         return "no nodes available to schedule pods"
     counts = Counter(reason for item in rejections.values() for reason in item.reasons)
     texts = sorted(f"{number} {reason}" for reason, number in counts.items())
+    return f"{_available(rejections)}: {', '.join(texts)}."
+
+
+def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
+    """Return the message for a pod that fits on no node, with the result of the remedy."""
+    if not rejections:
+        return filter_message(rejections)
     tail = ", ".join([*([remedy] if remedy else []), _preemption(rejections)])
-    return f"{_available(rejections)}: {', '.join(texts)}. {tail}"
+    return f"{filter_message(rejections)} {tail}"
 
 
-def prefilter_message(text: str, nodes: Iterable[str]) -> str:
+def prefilter_message(text: str, nodes: Iterable[str], *, preemption: bool = True) -> str:
     """Return the message for a pod that fits on no node because of its own claims."""
     rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)
-    return f"{_available(rejections)}: {text}. {_preemption(rejections)}"
+    return f"{_available(rejections)}: {text}." + (f" {_preemption(rejections)}" if preemption else "")
 
 
 def _available(rejections: Mapping[str, Rejection]) -> str:

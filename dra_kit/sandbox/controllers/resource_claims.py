@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.client.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.errors import KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
 from dra_kit.kubernetes.scheduler.claim_controller import (
@@ -20,29 +20,42 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
     consumer,
     finalizers_patch,
     generated_claim,
+    group_claim_from_template,
+    is_group_claim,
     missing_claims,
+    missing_group_claims,
 )
+from dra_kit.kubernetes.scheduler.pod_groups import group_key
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
 
 COMPONENT: Final = "resource_claim"
+GROUP_CLAIMS_GATE: Final = "DRAWorkloadResourceClaims"
+"""The feature gate of claims that the pods of a PodGroup share."""
 _FIELD_MANAGER: Final = "ResourceClaimController"
 
 
 class ResourceClaimController:
     """Implements the controller of this name in kube-controller-manager 1.37."""
 
-    def __init__(self, client: Client, informers: SharedInformers, events: EventRecorder) -> None:
+    def __init__(
+        self, client: Client, informers: SharedInformers, events: EventRecorder, *, group_claims: bool = False
+    ) -> None:
         self._client = client
+        self._group_claims = group_claims
+        self._groups = informers.objects(POD_GROUPS)
         self._events = events
         self._pods = informers.objects(PODS)
         self._claims = informers.objects(RESOURCE_CLAIMS)
-        # what was created for (pod UID, entry), while the informer may not know of it yet
+        # what was created for (UID of pod or PodGroup, entry), while the informer may not know of it yet
         self._created: dict[tuple[str, str], str] = {}
         self._pod_queue: WorkQueue[ObjectKey] = WorkQueue("claim generation", self._sync_pod)
+        self._group_queue: WorkQueue[ObjectKey] = WorkQueue("generation of claims for PodGroups", self._sync_group)
         self._claim_queue: WorkQueue[ObjectKey] = WorkQueue("claim release", self._sync_claim)
         self._uses: dict[ObjectKey, set[ObjectKey]] = {}  # pods by the claims they name
         informers.listen(PODS, self._pod_changed)
+        informers.listen(POD_GROUPS, self._group_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
         informers.listen(RESOURCE_CLAIM_TEMPLATES, lambda _: self._template_changed())
 
@@ -50,6 +63,7 @@ class ResourceClaimController:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pod_queue.run(), name="claim generation")
+            group.create_task(self._group_queue.run(), name="claim generation for groups")
             group.create_task(self._claim_queue.run(), name="claim release")
 
     # --- what happened
@@ -80,7 +94,24 @@ class ResourceClaimController:
         for pod in self._uses.get(key, ()):
             self._pod_queue.add(pod)
 
+    def _group_changed(self, change: ObjectChange) -> None:
+        group, key = change.object, object_key(change.object)
+        if not self._group_claims:
+            return
+        statuses = (group.get("status") or {}).get("resourceClaimStatuses") or ()
+        for item in (*(group["spec"].get("resourceClaims") or ()), *statuses):
+            if name := item.get("resourceClaimName"):
+                self._claim_queue.add((key[0], name))
+        if change.type != "DELETED":
+            self._group_queue.add(key)
+        for pod_key, pod in self._pods.items():
+            if group_key(pod) == key:
+                self._pod_queue.add(pod_key)
+
     def _template_changed(self) -> None:
+        for key, group in self._groups.items():
+            if missing_group_claims(group):
+                self._group_queue.add(key)
         for key, pod in self._pods.items():
             if missing_claims(pod):
                 self._pod_queue.add(key)
@@ -91,9 +122,17 @@ class ResourceClaimController:
         pod = self._pods.get(key)
         if pod is None:
             return
+        group_name = group_key(pod) if self._group_claims else None
+        group = self._groups.get(group_name) if group_name is not None else None
+        if group_name is not None and group is None:
+            return  # only the group knows which claims its pods share
         named = {}
         failure: KubeError | None = None
         for entry in missing_claims(pod):
+            if group is not None and is_group_claim(pod, entry.name, group):
+                if shared := self._generated(group, entry.name):
+                    named[entry.name] = shared
+                continue
             try:
                 named[entry.name] = await self._generate(pod, entry.name)
             except KubeError as error:
@@ -110,29 +149,74 @@ class ResourceClaimController:
         if failure is not None:
             raise failure
         for claim in claims_to_reserve(pod, self._claims):
-            status = {**claim["status"], "reservedFor": [*claim["status"].get("reservedFor", []), consumer(pod)]}
+            consumers = [*claim["status"].get("reservedFor", []), consumer(pod, claim, group)]
+            status = {**claim["status"], "reservedFor": consumers}
             await self._client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
 
+    def _generated(self, owner: ObjectView, entry: str) -> str:
+        """Return the name of the claim that was generated for an entry of a pod or PodGroup; empty if none was."""
+        earlier = generated_claim(owner, entry, self._claims.values())
+        return str(earlier["metadata"]["name"]) if earlier else self._created.get((owner["metadata"]["uid"], entry), "")
+
     async def _generate(self, pod: Mapping[str, Any], entry: str) -> str:
-        earlier = generated_claim(pod, entry, self._claims.values())
-        memory = (pod["metadata"]["uid"], entry)
-        if earlier is not None or memory in self._created:
-            return str(earlier["metadata"]["name"]) if earlier else self._created[memory]
         name = next(item for item in pod["spec"]["resourceClaims"] if item["name"] == entry)[
             "resourceClaimTemplateName"
         ]
+        return self._generated(pod, entry) or await self._create(pod, entry, name, claim_from_template)
+
+    async def _create(
+        self,
+        owner: ObjectView,
+        entry: str,
+        template_name: str,
+        make: Callable[[ObjectView, str, ObjectView], dict[str, Any]],
+    ) -> str:
+        """Create a claim from a template, and return its name."""
         try:
-            template = await self._client.get(RESOURCE_CLAIM_TEMPLATES, name, pod["metadata"]["namespace"])
+            template = await self._client.get(RESOURCE_CLAIM_TEMPLATES, template_name, owner["metadata"]["namespace"])
         except NotFound as error:
-            text = f'resource claim template "{name}": resourceclaimtemplate.resource.k8s.io "{name}" not found'
+            missing = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
+            text = f'resource claim template "{template_name}": {missing}'
             raise NotFound(text, status=error.status, reason=error.reason) from None
         try:
-            created = await self._client.create(RESOURCE_CLAIMS, claim_from_template(pod, entry, template))
+            created = await self._client.create(RESOURCE_CLAIMS, make(owner, entry, template))
         except KubeError as error:
             error.text = f"create ResourceClaim : {error.text}"
             raise
-        self._created[memory] = created["metadata"]["name"]
-        return self._created[memory]
+        name = str(created["metadata"]["name"])
+        self._created[owner["metadata"]["uid"], entry] = name
+        return name
+
+    # --- PodGroups
+
+    async def _sync_group(self, key: ObjectKey) -> None:
+        """Make the claims that the pods of a group share, and write their names to its status."""
+        group = self._groups.get(key)
+        if group is None or "deletionTimestamp" in group["metadata"]:
+            return
+        named = {}
+        for entry, template in missing_group_claims(group):
+            try:
+                named[entry] = self._generated(group, entry) or await self._create(
+                    group, entry, template, group_claim_from_template
+                )
+            except KubeError as error:
+                self._events.record(
+                    ObjectReference.to({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", **group}),
+                    "Warning",
+                    reason="FailedResourceClaimCreation",
+                    action="CreateResourceClaim",
+                    note=f"PodGroupResourceClaim {entry}: {error.text}",
+                )
+                raise
+        if named:
+            statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(named.items())]
+            known = (group.get("status") or {}).get("resourceClaimStatuses") or []
+            status = {"resourceClaimStatuses": [*known, *statuses]}
+            body = {"metadata": {"uid": group["metadata"]["uid"]}, "status": status}
+            await self._client.patch(
+                POD_GROUPS, key[1], body, key[0], subresource="status", field_manager=_FIELD_MANAGER
+            )
 
     async def _name_claims(self, pod: Mapping[str, Any], named: Mapping[str, str]) -> None:
         known = {item["name"]: item for item in pod.get("status", {}).get("resourceClaimStatuses", [])}
@@ -149,7 +233,7 @@ class ResourceClaimController:
         claim = self._claims.get(key)
         if claim is None:
             return
-        step = claim_update(claim, self._pods)
+        step = claim_update(claim, self._pods, self._groups if self._group_claims else None)
         if step.status is not None:
             claim = await self._client.update(RESOURCE_CLAIMS, {**claim, "status": step.status}, subresource="status")
         if step.finalizers is not None:

@@ -27,6 +27,9 @@ from dra_kit.kubernetes.resource.objects import (
     PodClaim,
     PodReference,
     claim_uses,
+    is_made_for,
+    is_reserved_for,
+    not_made_for,
     pod_claims,
     pod_reference,
 )
@@ -185,12 +188,9 @@ class ClaimManager:
                 f'fetch ResourceClaim {entry.claim}: resourceclaims.resource.k8s.io "{entry.claim}" not found'
             ) from error
         claim = ResourceClaim.model_validate(found)
-        owners = claim.metadata.owner_references
-        if entry.generated and not any(owner.controller and owner.uid == who.uid for owner in owners):
-            raise KubeletError(
-                f"ResourceClaim {who.namespace}/{entry.claim} was not created for Pod {who} (Pod is not owner)"
-            )
-        if who.uid not in {consumer.uid for consumer in claim.status.reserved_for}:
+        if entry.generated and not is_made_for(found, pod):
+            raise KubeletError(not_made_for(found, pod))
+        if not is_reserved_for(found, pod):
             raise KubeletError(
                 f"pod {who.name} ({who.uid}) is not allowed to use ResourceClaim {entry.claim} ({claim.metadata.uid})"
             )

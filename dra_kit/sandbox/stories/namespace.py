@@ -16,7 +16,15 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.client.resources import NAMESPACES, PODS, REPLICA_SETS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS, Resource
+from dra_kit.client.resources import (
+    NAMESPACES,
+    POD_GROUPS,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_CLAIMS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.resource.objects import finalizer_note, object_key
 from dra_kit.kubernetes.values.json import ObjectView
@@ -268,11 +276,16 @@ class StoryNamespace:
             await self._cluster.control(driver).replace_file(setting, text)
         for driver, device, reason in self._ill:
             await self._cluster.control(driver).inject_health(device, reason, None)
+        groups = [
+            item for item in self.created if item.resource.kind == POD_GROUPS.kind
+        ]  # they hold claims of their pods
+        remaining += await self._remove(groups, end)
         claims = [item for item in self.created if item.resource.kind == RESOURCE_CLAIMS.kind]
         own = {(item.namespace or "", item.name) for item in claims}
         # claims of templates are deleted automatically after their pods
         remaining += await self._settle(lambda: self._remains.claims(own), end)
-        remaining += await self._remove([item for item in reversed(self.created) if item not in running], end)
+        others = [item for item in reversed(self.created) if item not in running and item not in groups]
+        remaining += await self._remove(others, end)
         remaining += await self._settle(self._remains.claims, end)
         if self._own:
             await self._delete(NAMESPACES, self.namespace, None)

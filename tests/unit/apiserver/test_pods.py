@@ -51,6 +51,35 @@ async def test_a_pod_with_an_empty_variable_is_applied_twice_and_another_value_i
         await apply()
 
 
+async def test_labels_of_a_pod_complete_the_selectors_of_its_affinity(client: Client) -> None:
+    required, preferred = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred"))
+    term = {
+        "topologyKey": "zone",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+        "matchLabelKeys": ["version", "unknown"],
+        "mismatchLabelKeys": ["app"],
+    }
+    asked = pod(
+        spec={
+            "affinity": {
+                "podAffinity": {required: [term]},
+                "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": term}]},
+            }
+        }
+    )
+    asked["metadata"]["labels"] = {"app": "a", "version": "1"}
+
+    affinity = (await client.create(PODS, asked))["spec"]["affinity"]
+
+    expressions = [
+        {"key": "version", "operator": "In", "values": ["1"]},
+        {"key": "app", "operator": "NotIn", "values": ["a"]},
+    ]
+    whole = {**term, "labelSelector": {"matchLabels": {"app": "a"}, "matchExpressions": expressions}}
+    assert affinity["podAffinity"][required] == [whole]
+    assert affinity["podAntiAffinity"][preferred] == [{"weight": 1, "podAffinityTerm": whole}]
+
+
 async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:
     await client.create(PODS, pod())
 

@@ -29,6 +29,7 @@ DOCUMENTS: Final = (
             "rbac.authorization.k8s.io/v1",
             "networking.k8s.io/v1",
             "scheduling.k8s.io/v1",
+            "scheduling.k8s.io/v1beta1",
             "node.k8s.io/v1",
             "admissionregistration.k8s.io/v1",
             "apiextensions.k8s.io/v1",
@@ -50,6 +51,7 @@ KINDS: Final = (
     "autoscaling/v1.Scale", "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction",
     "policy/v1.PodDisruptionBudget",
     "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
+    "scheduling/v1beta1.PodGroup", "scheduling/v1beta1.Workload",
     *(f"rbac/v1.{kind}" for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
     *(f"admissionregistration/v1.{kind}" for kind in (
         "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
@@ -201,7 +203,8 @@ def derive(schemas: dict[str, Any], order: dict[str, list[GoField]]) -> dict[str
         for item in names:
             described = entry["fields"][item] = field(item, properties[item], required, known.get(item))
             waiting.append(re.sub(r"^(\[\]|map\[string\])+", "", described["type"]))
-        if not properties:
+        is_empty_struct = schema.get("type") == "object" and name in order and name not in KINDS
+        if not properties and not is_empty_struct:
             entry["scalar"] = "JSON" if "type" not in schema or schema["type"] == "object" else schema["type"]
         table[name] = entry
     return table

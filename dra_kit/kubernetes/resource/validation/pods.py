@@ -17,7 +17,14 @@ from dra_kit.kubernetes.resource.field_errors import (
     required,
     unsupported,
 )
-from dra_kit.kubernetes.resource.validation.fields import require_one_of, validate_labels
+from dra_kit.kubernetes.resource.v1 import NodeSelector, NodeSelectorTerm
+from dra_kit.kubernetes.resource.validation.fields import (
+    label_selector_errors,
+    require_one_of,
+    validate_labels,
+    validate_node_selector,
+    validate_node_selector_term,
+)
 from dra_kit.kubernetes.values.json import Object
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -35,6 +42,7 @@ _COUNTED: Final = {
 _HUGE: Final = "hugepages-"
 _PORT_MAX: Final = 65535
 _SECONDS_MAX: Final = 2**31 - 1
+_WEIGHT_MAX: Final = 100
 
 
 def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
@@ -160,6 +168,7 @@ def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
         if spec.get(field) and spec[field] not in choices:
             yield unsupported(f"{path}.{field}", spec[field], choices, in_order=True)
     yield from validate_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    yield from _affinity(spec.get("affinity") or {}, f"{path}.affinity")
     yield from _gates(spec, path)
     if node := spec.get("nodeName"):
         yield from (invalid(f"{path}.nodeName", node, text) for text in names.dns_subdomain(node))
@@ -170,6 +179,79 @@ def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
         yield from (invalid(f"{path}.hostname", host, text) for text in names.dns_label(host))
     for i, toleration in enumerate(spec.get("tolerations") or ()):
         yield from _toleration(toleration, f"{path}.tolerations[{i}]")
+    if (group := spec.get("schedulingGroup")) is not None:
+        where, name = f"{path}.schedulingGroup.podGroupName", group.get("podGroupName")
+        if name is None:
+            yield invalid(where, None, "must specify one of: `podGroupName`")
+        else:
+            yield from (invalid(where, name, text) for text in names.dns_subdomain(name))
+
+
+_REQUIRED_AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED_AFFINITY: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _affinity(affinity: Object, path: str) -> Iterator[FieldError]:
+    """Check the affinity of a pod to nodes, and to other pods."""
+    to_nodes, where = affinity.get("nodeAffinity") or {}, f"{path}.nodeAffinity"
+    if (selector := to_nodes.get(_REQUIRED_AFFINITY)) is not None:
+        yield from validate_node_selector(NodeSelector.model_validate(selector), f"{where}.{_REQUIRED_AFFINITY}")
+    for item, at in _weighted(to_nodes, where):
+        yield from _weight(item, at)
+        term = NodeSelectorTerm.model_validate(item.get("preference") or {})
+        yield from validate_node_selector_term(term, f"{at}.preference", check_values=False)
+    for field in ("podAffinity", "podAntiAffinity"):
+        to_pods, where = affinity.get(field) or {}, f"{path}.{field}"
+        for i, required_term in enumerate(to_pods.get(_REQUIRED_AFFINITY) or ()):
+            yield from _affinity_term(required_term, f"{where}.{_REQUIRED_AFFINITY}[{i}]")
+        for item, at in _weighted(to_pods, where):
+            yield from _weight(item, at)
+            yield from _affinity_term(item.get("podAffinityTerm") or {}, f"{at}.podAffinityTerm")
+
+
+def _weighted(affinity: Object, path: str) -> Iterator[tuple[Object, str]]:
+    for i, item in enumerate(affinity.get(_PREFERRED_AFFINITY) or ()):
+        yield item, f"{path}.{_PREFERRED_AFFINITY}[{i}]"
+
+
+def _weight(item: Object, path: str) -> Iterator[FieldError]:
+    weight = item.get("weight", 0)
+    if not 1 <= weight <= _WEIGHT_MAX:
+        yield invalid(f"{path}.weight", weight, f"must be in the range 1-{_WEIGHT_MAX}")
+
+
+def _affinity_term(term: Object, path: str) -> Iterator[FieldError]:
+    for field in ("labelSelector", "namespaceSelector"):
+        yield from label_selector_errors(term.get(field) or {}, f"{path}.{field}")
+    for name in term.get("namespaces") or ():
+        yield from (invalid(f"{path}.namespace", name, text) for text in names.dns_label(name))
+    yield from _label_keys(term, path)
+    key = term.get("topologyKey", "")
+    if not key:
+        yield required(f"{path}.topologyKey", "can not be empty")
+    yield from (invalid(f"{path}.topologyKey", key, text) for text in names.label_key(key))
+
+
+def _label_keys(term: Object, path: str) -> Iterator[FieldError]:
+    """Check ``matchLabelKeys`` and ``mismatchLabelKeys``; in the selector, they are added to the expressions."""
+    selector, unwanted = term.get("labelSelector"), term.get("mismatchLabelKeys") or ()
+    wanted: Sequence[str] = term.get("matchLabelKeys") or ()
+    for field, keys in (("matchLabelKeys", wanted), ("mismatchLabelKeys", unwanted)):
+        if keys and selector is None:
+            yield forbidden(f"{path}.{field}", "must not be specified when labelSelector is not set")
+            continue
+        for i, key in enumerate(keys):
+            yield from (invalid(f"{path}.{field}[{i}]", key, text) for text in names.label_key(key))
+    positions = {key: i for i, key in enumerate(wanted)}
+    seen = set((selector or {}).get("matchLabels") or ())
+    for expression in (selector or {}).get("matchExpressions") or ():
+        key = expression.get("key", "")
+        if key in positions and key in seen:
+            yield invalid(f"{path}[{positions[key]}]", key, "exists in both matchLabelKeys and labelSelector")
+        seen.add(key)
+    for i, key in enumerate(wanted):
+        if key in unwanted:
+            yield invalid(f"{path}.matchLabelKeys[{i}]", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 
 
 def _gates(spec: Object, path: str) -> Iterator[FieldError]:

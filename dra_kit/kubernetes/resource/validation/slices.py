@@ -9,6 +9,8 @@ from typing import Any, Final
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
+    GoStruct,
+    check_length,
     duplicate,
     go_quote,
     invalid,
@@ -33,6 +35,9 @@ from dra_kit.kubernetes.resource.validation.devices import (
     validate_partition_type,
 )
 from dra_kit.kubernetes.resource.validation.fields import (
+    check_limit,
+    entries_within,
+    find_duplicates,
     validate_conditions,
     validate_node_name,
     validate_node_selector,
@@ -215,6 +220,9 @@ def _validate_references(device: v1.Device, sets: Mapping[str, v1.CounterSet], p
 
 LIMIT_MAX: Final = 1000
 _IMMUTABLE: Final = "field is immutable"
+_REQUEST_CONDITIONS_MAX: Final = 10
+_SUMMARY_MAX: Final = 32
+_VALIDATION_ERROR_MAX: Final = 256
 
 
 def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[FieldError]:
@@ -242,8 +250,74 @@ def validate_pool_status_request_update(
 
 
 def validate_pool_status(status: Any, old: Any) -> list[FieldError]:
-    """Check that a request is answered once."""
-    return [invalid("status", status, _IMMUTABLE)] if old and status != old else []
+    """Check that a request is answered once, and the answer (Kubernetes 1.37)."""
+    if old:
+        return [invalid("status", status, _IMMUTABLE)] if status != old else []
+    if status is None:
+        return []
+    pools, conditions = status.get("pools") or (), status.get("conditions") or ()
+    errors = _count(status, "poolCount", "status", needed=True)
+    errors += check_limit(pools, LIMIT_MAX, "status.pools")
+    for path, pool in entries_within(pools, LIMIT_MAX, "status.pools"):
+        errors += _pool_status(pool, path)
+    parsed = [v1.Condition.model_validate(item) for item in conditions]
+    return mark_declarative([*errors, *validate_conditions(parsed, "status.conditions", _REQUEST_CONDITIONS_MAX)])
+
+
+def _pool_status(pool: Any, path: str) -> list[FieldError]:
+    errors = declared_driver_name(pool.get("driver", ""), f"{path}.driver", max_length=None)
+    name = pool.get("poolName", "")
+    errors += declared_pool_name(name, f"{path}.poolName") if name else [required(f"{path}.poolName")]
+    errors += (
+        _count(pool, "generation", path, needed=True) if pool.get("generation") else [required(f"{path}.generation")]
+    )
+    errors += _count(pool, "resourceSliceCount", path, least=1)
+    for field in ("totalDevices", "allocatedDevices", "availableDevices", "unavailableDevices"):
+        errors += _count(pool, field, path)
+    if (node := pool.get("nodeName")) is not None:
+        errors += validate_node_name(node, f"{path}.nodeName")
+    errors += check_length(pool.get("validationError") or "", _VALIDATION_ERROR_MAX, f"{path}.validationError")
+    return (
+        errors
+        + _partition_summary(pool.get("partitionSummary") or (), f"{path}.partitionSummary")
+        + (
+            _shareable_summary(pool["shareableSummary"], f"{path}.shareableSummary")
+            if pool.get("shareableSummary") is not None
+            else []
+        )
+    )
+
+
+def _partition_summary(entries: Any, path: str) -> list[FieldError]:
+    errors = check_limit(entries, _SUMMARY_MAX, path)
+    if errors:
+        return errors
+    fields = ("attribute", "type", "total", "allocatable")
+    shown = [GoStruct({name: entry[name] for name in fields if name in entry}) for entry in entries]
+    errors = find_duplicates(shown, lambda item: (item.get("attribute", ""), item.get("type", "")), path)
+    for i, entry in enumerate(entries):
+        errors += [required(f"{path}[{i}].{field}") for field in ("attribute", "type") if not entry.get(field)]
+        for field in ("total", "allocatable"):
+            errors += _count(entry, field, f"{path}[{i}]", needed=True)
+    return errors
+
+
+def _shareable_summary(summary: Any, path: str) -> list[FieldError]:
+    errors = _count(summary, "fullyAvailableDevices", path, needed=True)
+    errors += _count(summary, "partiallyAvailableDevices", path, needed=True)
+    capacities = summary.get("capacity") or ()
+    errors += check_limit(capacities, _SUMMARY_MAX, f"{path}.capacity")
+    for where, capacity in entries_within(capacities, _SUMMARY_MAX, f"{path}.capacity"):
+        fields = ("name", "total", "consumed", "available")
+        errors += [required(f"{where}.{field}") for field in fields if capacity.get(field) in {None, ""}]
+    return errors
+
+
+def _count(holder: Any, field: str, path: str, *, least: int = 0, needed: bool = False) -> list[FieldError]:
+    value = holder.get(field)
+    if value is None:
+        return [required(f"{path}.{field}")] if needed else []
+    return [] if value >= least else [invalid(f"{path}.{field}", value, f"must be greater than or equal to {least}")]
 
 
 def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None) -> list[FieldError]:

@@ -41,8 +41,14 @@ def asking(**spec: Any) -> Document:
         ({"volumes": [{"name": "disk", "iscsi": {"targetPortal": "a", "iqn": "b", "lun": 0}}]}, "volumes (disk)"),
         ({"initContainers": [{"name": "a", "restartPolicy": "Always", "ports": [{"hostPort": 80}]}]}, "host ports"),
         ({"topologySpreadConstraints": [SPREAD]}, "topology spread constraints"),
-        ({"affinity": {"podAffinity": {REQUIRED: [NEAR]}}}, "pod affinity"),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [NEAR]}}}, "pod anti-affinity"),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {REQUIRED: [{**NEAR, "namespaceSelector": {"matchLabels": {"team": "a"}}}]}
+                }
+            },
+            "labels of namespaces, which affinity between pods selects",
+        ),
         ({"containers": [{"name": "a", "ports": [{"containerPort": 1, "hostPort": 80}]}]}, "host ports"),
     ],
 )
@@ -73,17 +79,43 @@ def test_what_keeps_no_pod_away_is_not_told(tmp_path: Path, spec: dict[str, Any]
     assert (code, "✓ pod default/guest can run on node-1, node-2" in text) == (0, True)
 
 
-@pytest.mark.parametrize(("app", "code"), [("guest", 4), ("other", 0)])
-def test_anti_affinity_of_another_pod_is_reported(tmp_path: Path, app: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("affinity", "fits"),
+    [
+        ({"podAffinity": {REQUIRED: [NEAR]}}, "node-1"),
+        ({"podAntiAffinity": {REQUIRED: [NEAR]}}, "node-2"),
+        ({"podAntiAffinity": {REQUIRED: [{**NEAR, "namespaces": ["other"]}]}}, "node-1, node-2"),
+        ({"podAntiAffinity": {REQUIRED: [{**NEAR, "namespaceSelector": {}}]}}, "node-2"),
+    ],
+)
+def test_affinity_to_a_placed_pod_selects_nodes(tmp_path: Path, affinity: dict[str, Any], fits: str) -> None:
+    oven = pod("oven", nodeName="node-1")
+    oven["metadata"]["labels"] = {"app": "oven"}
+
+    code, text = explained(tmp_path, claim("lunch"), asking(affinity=affinity), oven, what=("pod", "guest"))
+
+    assert (code, f"✓ pod default/guest can run on {fits}" in words(text)) == (0, True)
+
+
+def test_affinity_to_no_pod_is_the_reason(tmp_path: Path) -> None:
+    affinity = {"podAffinity": {REQUIRED: [NEAR]}}
+
+    code, text = explained(tmp_path, claim("lunch"), asking(affinity=affinity), what=("pod", "guest"))
+
+    assert code == 3
+    assert "node(s) didn't match pod affinity rules" in words(text)
+
+
+@pytest.mark.parametrize(("app", "fits"), [("guest", "node-2"), ("other", "node-1, node-2")])
+def test_anti_affinity_of_another_pod_selects_nodes(tmp_path: Path, app: str, fits: str) -> None:
     away = {**NEAR, "labelSelector": {"matchLabels": {"app": app}}}
     cook = pod("cook", nodeName="node-1", affinity={"podAntiAffinity": {REQUIRED: [away]}})
     eater = asking()
     eater["metadata"]["labels"] = {"app": "guest"}
 
-    found, text = explained(tmp_path, claim("lunch"), eater, cook, what=("pod", "guest"))
+    code, text = explained(tmp_path, claim("lunch"), eater, cook, what=("pod", "guest"))
 
-    assert found == code
-    assert ("not examined: the anti-affinity of other pods (cook)" in words(text)) == (code == 4)
+    assert (code, f"✓ pod default/guest can run on {fits}" in words(text)) == (0, True)
 
 
 def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:

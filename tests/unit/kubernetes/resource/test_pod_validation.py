@@ -189,3 +189,109 @@ def test_resource_requests_respect_limits(request: int, limit: int, name: str) -
     errors = texts({}, resources({name: str(request)}, {name: str(limit)}))
 
     assert bool(errors) is (request > limit if shared else request != limit)
+
+
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+TERM: dict[str, Any] = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+KEY = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        (TERM, []),
+        ({"topologyKey": "zone"}, []),
+        (
+            {"labelSelector": {}},
+            [
+                ".topologyKey: Required value: can not be empty",
+                '.topologyKey: Invalid value: "": name part must be non-empty',
+                f'.topologyKey: Invalid value: "": {KEY}',
+            ],
+        ),
+        (TERM | {"namespaces": ["A_b"]}, [f'.namespace: Invalid value: "A_b": {LABEL}']),
+        (
+            TERM | {"labelSelector": {"matchLabels": {"a": "b c"}}},
+            [f'.labelSelector.matchLabels: Invalid value: "b c": {VALUE}'],
+        ),
+        (
+            TERM | {"namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "In"}]}},
+            [
+                (
+                    ".namespaceSelector.matchExpressions[0].values: Required value: must be specified when `operator` "
+                    "is 'In' or 'NotIn'"
+                )
+            ],
+        ),
+        (
+            {"topologyKey": "zone", "matchLabelKeys": ["v"], "mismatchLabelKeys": ["w"]},
+            [
+                ".matchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+                ".mismatchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+            ],
+        ),
+        (
+            TERM
+            | {
+                "labelSelector": {"matchLabels": {"v": "1"}, "matchExpressions": [{"key": "v", "operator": "Exists"}]},
+                "matchLabelKeys": ["u", "v"],
+                "mismatchLabelKeys": ["u"],
+            },
+            [
+                '[1]: Invalid value: "v": exists in both matchLabelKeys and labelSelector',
+                '.matchLabelKeys[0]: Invalid value: "u": exists in both matchLabelKeys and mismatchLabelKeys',
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("field", ["podAffinity", "podAntiAffinity"])
+def test_affinity_between_pods(field: str, term: dict[str, Any], expected: list[str]) -> None:
+    path = f"spec.affinity.{field}.{REQUIRED}[0]"
+    preferred = f"spec.affinity.{field}.{PREFERRED}[0].podAffinityTerm"
+    weighted = {"weight": 1, "podAffinityTerm": term}
+
+    assert texts({"affinity": {field: {REQUIRED: [term]}}}) == [path + text for text in expected]
+    assert texts({"affinity": {field: {PREFERRED: [weighted]}}}) == [preferred + text for text in expected]
+
+
+@pytest.mark.parametrize("weight", [0, 101])
+def test_weights_of_affinity(weight: int) -> None:
+    found = texts(
+        {
+            "affinity": {
+                "nodeAffinity": {PREFERRED: [{"weight": weight, "preference": {}}]},
+                "podAffinity": {PREFERRED: [{"weight": weight, "podAffinityTerm": TERM}]},
+            }
+        }
+    )
+
+    assert found == [
+        f"spec.affinity.{field}.{PREFERRED}[0].weight: Invalid value: {weight}: must be in the range 1-100"
+        for field in ("nodeAffinity", "podAffinity")
+    ]
+
+
+def test_affinity_to_nodes() -> None:
+    impossible = {"key": "a", "operator": "In", "values": ["b c"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [impossible]}]}
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [impossible]}}]
+
+    path = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+    assert texts({"affinity": {"nodeAffinity": {REQUIRED: {}}}}) == [
+        f"{path}: Required value: must have at least one node selector term"
+    ]
+    assert texts({"affinity": {"nodeAffinity": {REQUIRED: required, PREFERRED: preferred}}}) == [
+        f'{path}[0].matchExpressions[0].values[0]: Invalid value: "b c": {VALUE}'
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -224,6 +225,68 @@ def test_pool_status_is_immutable() -> None:
     assert validate_pool_status(status, None) == []
     assert validate_pool_status(status, status) == []
     assert [error.path for error in validate_pool_status({"poolCount": 2}, status)] == ["status"]
+
+
+POOL: dict[str, Any] = {"driver": "a.b", "poolName": "p", "generation": 1}
+PARTITION: dict[str, Any] = {"attribute": "a", "type": "t", "total": 1, "allocatable": 1}
+COUNT = "must be greater than or equal to"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"poolCount": 0}, []),
+        ({}, ["status.poolCount: Required value"]),
+        ({"poolCount": -1}, [f"status.poolCount: Invalid value: -1: {COUNT} 0"]),
+        (
+            {"poolCount": 1, "pools": [{}]},
+            [f"status.pools[0].{name}: Required value" for name in ("driver", "poolName", "generation")],
+        ),
+        (
+            {"poolCount": 1, "pools": [POOL | {"resourceSliceCount": 0, "totalDevices": -1}]},
+            [
+                f"status.pools[0].resourceSliceCount: Invalid value: 0: {COUNT} 1",
+                f"status.pools[0].totalDevices: Invalid value: -1: {COUNT} 0",
+            ],
+        ),
+        (
+            {"poolCount": 1, "pools": [POOL | {"validationError": "x" * 257}]},
+            ["status.pools[0].validationError: Too long: may not be more than 256 bytes"],
+        ),
+        (
+            {"poolCount": 1, "pools": [POOL | {"partitionSummary": [PARTITION, PARTITION, {}]}]},
+            [
+                f"status.pools[0].partitionSummary[1]: Duplicate value: {json.dumps(PARTITION, separators=(',', ':'))}",
+                *(
+                    f"status.pools[0].partitionSummary[2].{name}: Required value"
+                    for name in ("attribute", "type", "total", "allocatable")
+                ),
+            ],
+        ),
+        (
+            {"poolCount": 1, "pools": [POOL | {"partitionSummary": [PARTITION] * 33}]},
+            ["status.pools[0].partitionSummary: Too many: 33: must have at most 32 items"],
+        ),
+        (
+            {"poolCount": 1, "pools": [POOL | {"shareableSummary": {"fullyAvailableDevices": -1, "capacity": [{}]}}]},
+            [
+                f"status.pools[0].shareableSummary.fullyAvailableDevices: Invalid value: -1: {COUNT} 0",
+                "status.pools[0].shareableSummary.partiallyAvailableDevices: Required value",
+                *(
+                    f"status.pools[0].shareableSummary.capacity[0].{name}: Required value"
+                    for name in ("name", "total", "consumed", "available")
+                ),
+            ],
+        ),
+        ({"poolCount": 1, "pools": [POOL] * 1001}, ["status.pools: Too many: 1001: must have at most 1000 items"]),
+        (
+            {"poolCount": 1, "conditions": [{"type": "A", "status": "True", "reason": "R"}]},
+            ["status.conditions[0].lastTransitionTime: Required value"],
+        ),
+    ],
+)
+def test_answer_about_pools(status: dict[str, Any], expected: list[str]) -> None:
+    assert [str(error) for error in validate_pool_status(status, None)] == expected
 
 
 def test_pool_status_request_accepts_long_driver_name() -> None:

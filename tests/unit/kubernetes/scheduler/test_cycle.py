@@ -139,6 +139,41 @@ def test_first_choice_is_preferred_over_emptier_node() -> None:
     assert placement.allocations[0][1]["devices"]["results"][0]["request"] == "r/gold"
 
 
+def near(app: str, weight: int) -> Object:
+    term = {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": app}}}
+    preferred = [{"weight": weight, "podAffinityTerm": term}]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def test_preferred_pod_affinity_wins_over_emptier_node() -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    for item in cluster.nodes:
+        item["metadata"]["labels"] = {"host": item["metadata"]["name"]}
+    friend = pod("friend", None)
+    friend["metadata"]["labels"] = {"app": "cook"}
+    cluster.placed.append(("node-2", friend))
+    asking = cluster.ask("a", exactly())
+    asking["spec"]["affinity"] = near("cook", 1)
+
+    assert cluster.place(asking).node == "node-2"
+
+
+def test_order_of_preference_of_a_claim_counts_in_proportion_to_its_alternatives() -> None:
+    """A second choice costs 100 // 8 of 100 points, so that any preferred pod affinity wins."""
+    cluster = Cluster({"node-1": devices(1, gold={"bool": True}), "node-2": devices(1)})
+    for item in cluster.nodes:
+        item["metadata"]["labels"] = {"host": item["metadata"]["name"]}
+    friend = pod("friend", None)
+    friend["metadata"]["labels"] = {"app": "cook"}
+    cluster.placed.append(("node-2", friend))
+    defaults = {"allocationMode": "ExactCount", "count": 1}
+    choices = [{"name": name, "deviceClassName": name, **defaults} for name in ("gold", "pizza")]
+    asking = cluster.ask("a", {"name": "r", "firstAvailable": choices})
+    asking["spec"]["affinity"] = near("cook", 1)
+
+    assert cluster.place(asking).node == "node-2"
+
+
 def test_allocated_claim_restricts_pod_to_its_node() -> None:
     cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
     cluster.hold(cluster.place(cluster.ask("a", exactly())))

@@ -7,8 +7,9 @@ import pytest
 from dra_kit.kubernetes.scheduler.hints import (
     claim_hint,
     class_hint,
+    failed_binding_hint,
     node_hint,
-    pod_end_hint,
+    placed_pod_hint,
     slice_hint,
     taint_rule_hint,
 )
@@ -97,8 +98,22 @@ def test_claim_of_pod_helps_if_created_or_changed() -> None:
 
 
 def test_finished_pod_helps_with_node_resources() -> None:
-    assert pod_end_hint(["NodeResourcesFit", "DynamicResources"])
-    assert not pod_end_hint(DYNAMIC)
+    other = pod()
+
+    assert placed_pod_hint(pod(), ["NodeResourcesFit", "DynamicResources"], other, None, {})
+    assert not placed_pod_hint(pod(), ["NodeResourcesFit"], None, other, {})
+    assert not placed_pod_hint(pod(), DYNAMIC, other, None, {})
+
+
+def test_pods_and_nodes_help_with_affinity_between_pods() -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    waiting = pod(affinity={"podAntiAffinity": {required: [{"topologyKey": "zone", "labelSelector": {}}]}})
+
+    assert placed_pod_hint(waiting, ["InterPodAffinity"], pod(), None, {})
+    assert not placed_pod_hint(waiting, ["NodeAffinity"], pod(), None, {})
+    assert failed_binding_hint(waiting, ["InterPodAffinity"], pod(), {})
+    assert not failed_binding_hint(waiting, ["NodeAffinity"], pod(), {})
+    assert node_hint(waiting, ["InterPodAffinity"], node(), node(zone="b"), [])
 
 
 def test_class_and_slice_help_without_devices() -> None:

@@ -64,6 +64,7 @@ def test_rejecting_plugin_by_kind() -> None:
         "taint": "TaintToleration",
         "affinity": "NodeAffinity",
         "resources": "NodeResourcesFit",
+        "pods": "InterPodAffinity",
         "devices": "DynamicResources",
         "claim": "DynamicResources",
         "error": "DynamicResources",

@@ -29,6 +29,7 @@ _DISCOVERY = {
         {"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": True},
         {"name": "deviceclasses", "kind": "DeviceClass", "namespaced": False},
     ],
+    "/apis/scheduling.k8s.io/v1beta1": [{"name": "podgroups", "kind": "PodGroup", "namespaced": True}],
 }
 
 

@@ -263,6 +263,28 @@ async def test_claim_that_was_not_deleted_is_a_leftover(cluster: Cluster, tmp_pa
     assert "ResourceClaim/guest-pizza-x7" in result.report()
 
 
+async def test_claims_of_a_pod_group_are_gone_with_the_group(cluster: Cluster, tmp_path: Path) -> None:
+    group = "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: band}\nspec: {}\n"
+    claim: Object = {"metadata": {"name": "band-pizza-x7"}}
+    places: list[str] = []
+
+    def make_claim(item: Object) -> None:
+        if item["kind"] == "PodGroup":
+            places.append(item["metadata"]["namespace"])
+            cluster.add("resourceclaims", claim, places[0])
+
+    def take_claim(item: Object) -> None:
+        if item["kind"] == "PodGroup":
+            del cluster.objects["resourceclaims", places[0], "band-pizza-x7"]
+
+    cluster.on_created, cluster.on_delete = make_claim, take_claim
+    expected = "pods: {guest: {phase: Running}}"
+
+    result = await run_story(story(tmp_path, expected, group=group, pod=POD), cluster, timeout=5)
+
+    assert result.passed, result.report()
+
+
 async def test_object_that_ignores_its_deletion_is_a_leftover(cluster: Cluster, tmp_path: Path) -> None:
     cluster.stuck.add("pizza-of-the-day")
 

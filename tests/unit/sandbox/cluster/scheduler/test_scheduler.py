@@ -116,6 +116,31 @@ async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node(
         await until(lambda: pools(claims["default", "lunch"]) == ["node-2"])
 
 
+async def test_pods_with_anti_affinity_wait_for_each_other() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cook"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    metadata = {"labels": {"app": "cook"}}
+    spec: Object = {"containers": [{"name": "eater", "image": "x"}], "affinity": apart}
+    async with kitchen(pizzas(1), "node-1") as (plane, client, refusals):
+        pods = plane.informers.objects(PODS)
+        await client.create(PODS, {"metadata": {"name": "first", **metadata}, "spec": spec}, "default")
+        await until(lambda: pods.get(("default", "first"), {"spec": {}})["spec"].get("nodeName") == "node-1")
+        await client.create(PODS, {"metadata": {"name": "second", **metadata}, "spec": spec}, "default")
+        await client.create(
+            PODS, {"metadata": {"name": "third", **metadata}, "spec": {**spec, "affinity": {}}}, "default"
+        )
+        await until(lambda: len(refusals) == 2)
+
+        tail = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+        assert {refusal.message for refusal in refusals} == {
+            f"0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. {tail}",
+            f"0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules. {tail}",
+        }
+        done = {"status": {"phase": "Succeeded"}}
+        await client.patch(PODS, "first", done, "default", subresource="status")
+        await until(lambda: any(pods["default", name]["spec"].get("nodeName") for name in ("second", "third")))
+
+
 async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
     """As in 1.37: an empty claim is created, and the pod's status cannot refer to it."""
     async with kitchen(pizzas(1), extended="example.com/pizza") as (plane, client, refusals):
