@@ -8,7 +8,7 @@ NodeResourcesFit, InterPodAffinity and DynamicResources. The others are those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
