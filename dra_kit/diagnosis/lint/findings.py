@@ -14,8 +14,9 @@ from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.manifests.positions import TextSpan
 from dra_kit.text import counted, escape_unprintable
 
-Level: TypeAlias = Literal["error", "warning"]
-"""``error``: the API server rejects it, or it cannot work. ``warning``: it is most likely not intended."""
+Level: TypeAlias = Literal["error", "warning", "note"]
+"""``error``: the API server rejects it, or it cannot work. ``warning``: it is most likely not intended. ``note``: it is
+valid and may be intended; it never changes the exit code."""
 
 
 class Rule(Struct, frozen=True):
@@ -41,6 +42,10 @@ def _warning(id_: str, about: str, fix: str = "") -> Rule:
     return Rule(id_, "warning", about, fix)
 
 
+def _note(id_: str, about: str) -> Rule:
+    return Rule(id_, "note", about)
+
+
 GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
     "Files": (
         _error("syntax", "The file is not valid YAML or JSON."),
@@ -53,9 +58,10 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         ),
         _warning(
             "deprecated-version",
-            "The apiVersion is deprecated: later Kubernetes releases do not serve it.",
+            "The apiVersion is deprecated: API servers serve it only with `--runtime-config`, later releases never.",
             "v1, with all fields that move; not for DeviceTaintRule, which is in v1 only since 1.37",
         ),
+        _warning("version-off", "The apiVersion of the kind is off by default: it needs `--runtime-config`."),
     ),
     "Structure": (
         _error(
@@ -172,7 +178,9 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A container names a request that the claim does not have.",
             "a name with one typo; the request of a way to satisfy it",
         ),
-        _warning("unused-claim", "No container of a pod uses one of its claims."),
+        _note(
+            "unused-claim", "No container of a pod uses one of its claims. Drivers that act on the whole pod need none."
+        ),
         _warning("unused-request", "No container of a pod uses one of the requests of its claim."),
         _warning("whole-claim", "A container names a whole claim whose requests are configured differently."),
         _error(
@@ -180,7 +188,10 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A pod names a claim as a template, a template as a claim, both, or neither.",
             "the field for the kind in the files",
         ),
-        _warning("missing-claim", "A pod names a claim or template that the files have under another name."),
+        _warning(
+            "missing-claim",
+            "A pod names a claim or template that the files have in another namespace, or under a name with one typo.",
+        ),
     ),
 }
 """All rules by category."""
@@ -220,7 +231,7 @@ class LintFinding:
 
     @property
     def level(self) -> Level:
-        """``error`` or ``warning``."""
+        """``error``, ``warning`` or ``note``."""
         return RULES[self.rule].level
 
 
@@ -271,9 +282,8 @@ def format_text(findings: Sequence[LintFinding], *, files: int, objects: int, co
 
 def summary(findings: Sequence[LintFinding], *, files: int, objects: int) -> str:
     """Return the number of findings, and of those that ``--fix`` can fix."""
-    errors = sum(found.level == "error" for found in findings)
-    counts = {"error": errors, "warning": len(findings) - errors}
-    verdict = " and ".join(counted(number, noun) for noun, number in counts.items() if number) or "no findings"
+    counts = {level: sum(found.level == level for found in findings) for level in ("error", "warning", "note")}
+    verdict = " and ".join(counted(number, level) for level, number in counts.items() if number) or "no findings"
     where = f"in {counted(objects, 'object')} of {counted(files, 'file')}"
     sure = sum(found.fix is not None for found in findings)
     which = "all of them" if sure > 1 else "it"
@@ -290,7 +300,7 @@ def fixed_as_text(fixed: Sequence[LintFinding]) -> list[str]:
 
 
 def _lines(found: LintFinding, *, colour: bool) -> Iterator[str]:
-    tint = _RED if found.level == "error" else _YELLOW
+    tint = {"error": _RED, "warning": _YELLOW, "note": _BLUE}[found.level]
     level = _painted(found.level, tint, colour)
     where = _painted(f"{escape_unprintable(found.file)}:{found.line}:{found.column}:", _BOLD, colour)
     yield f"{where} {level}: {escape_unprintable(found.message)} [{found.rule}]"
@@ -327,10 +337,13 @@ def _painted(text: str, code: str, colour: bool) -> str:
     return f"{code}{text}{_RESET}" if colour else text
 
 
+_COMMANDS: Final[dict[Level, str]] = {"error": "error", "warning": "warning", "note": "notice"}
+
+
 def format_github(findings: Sequence[LintFinding]) -> str:
     """Return workflow commands of GitHub Actions, which shows them next to the changed lines."""
     return "\n".join(
-        f"::{found.level} file={_property(found.file)},line={found.line},col={found.column},"
+        f"::{_COMMANDS[found.level]} file={_property(found.file)},line={found.line},col={found.column},"
         f"endColumn={found.end_column},title={_property(f'dra-kit lint: {found.rule}')}::"
         f"{_data(found.message + (f'{chr(10)}help: {found.help}' if found.help else ''))}"
         for found in findings

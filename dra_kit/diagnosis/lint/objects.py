@@ -18,6 +18,7 @@ from dra_kit.diagnosis.lint.structure import (
     Unwrap,
     check_structure,
     correction,
+    in_another_case,
     is_misspelt,
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
@@ -25,6 +26,7 @@ from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+from dra_kit.kubernetes.resource.dropping import GATED_FIELDS
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import (
     GROUP,
@@ -32,6 +34,7 @@ from dra_kit.kubernetes.resource.new_object import (
     POD_SPECS,
     RESOURCE_KINDS,
     ManifestKind,
+    NewObjectResult,
     check_new_object,
     complete_new_object,
 )
@@ -93,7 +96,10 @@ def _text(value: Any, *keys: str) -> str:
 
 def lint_object(document: ManifestDocument) -> LintedObject:
     """Decode a document and check its structure."""
-    body = document.body
+    body: Any = document.body
+    renamed = _in_another_case(body, ("apiVersion", "kind")) if isinstance(body, Mapping) else {}
+    if renamed:
+        body = {**body, **{name: body[key] for name, key in renamed.items()}}
     if not document.file.explicit and not looks_like_object(body):
         return LintedObject(document, "", "")
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
@@ -103,19 +109,29 @@ def lint_object(document: ManifestDocument) -> LintedObject:
     made = LintedObject(document, str(kind), str(api_version))
     for name, value in (("apiVersion", api_version), ("kind", kind)):
         if not isinstance(value, str) or not value:
-            made.problems.append(FieldProblem(name, "unknown-kind", f"the object lacks {name}, which must be a string"))
+            where = renamed.get(name, name)
+            made.problems.append(
+                FieldProblem(where, "unknown-kind", f"the object lacks {name}, which must be a string")
+            )
     if made.problems:
         return made
     made.problems += _unknown_kind(made)
-    if made.problems:
-        return made
-    known = KINDS.get(made.kind)
-    if known is not None and made.api_version in known.types:
-        if known.model is not None:
-            _decode(made, body, known)
-        elif known.pod:
-            _decode_pod(made, known)
+    if not made.problems:
+        body = {key: value for key, value in body.items() if key not in renamed.values()}
+        known = KINDS.get(made.kind)
+        if known is not None and made.api_version in known.types:
+            if known.model is not None:
+                _decode(made, body, known)
+            elif known.pod:
+                _decode_pod(made, body, known)
+    made.problems += [in_another_case(key, name, key) for name, key in renamed.items()]
     return made
+
+
+def _in_another_case(body: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Return the keys of an object that are missing fields in another case, by field."""
+    keys = {name: [key for key in body if key.casefold() == name.casefold()] for name in names if name not in body}
+    return {name: found[0] for name, found in keys.items() if len(found) == 1}
 
 
 def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
@@ -153,6 +169,16 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
             yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
 
 
+_REMOVED: Final = {"v1alpha3": "1.39", "v1beta1": "1.38", "v1beta2": "1.39"}
+"""The release that does not serve a version anymore (``APILifecycleRemoved`` of k8s.io/api v0.37.2)."""
+_REMOVED_LATER: Final = {("DeviceTaintRule", "v1beta2"): "1.42", ("ResourcePoolStatusRequest", "v1alpha3"): "1.42"}
+
+
+def _removal(made: LintedObject) -> str:
+    version = made.api_version.rpartition("/")[2]
+    return _REMOVED_LATER.get((made.kind, version), _REMOVED[version])
+
+
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
     newest = next(iter(known.types))
     version = made.api_version.rpartition("/")[2]
@@ -167,7 +193,10 @@ def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) ->
                 if requests
                 else ", with the fields of a request below exactly, and those of a device without basic"
             )
-        text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
+        text = (
+            f"{made.api_version} is deprecated: an API server serves it only with "
+            f"--runtime-config={made.api_version}=true, from Kubernetes {_removal(made)} on not at all"
+        )
         sure = in_v1(made.kind, version, body)
         made.problems.append(FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
@@ -177,17 +206,24 @@ def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) ->
     made.obj = known.model.model_validate(made.content)
 
 
-def _decode_pod(made: LintedObject, known: ManifestKind) -> None:
-    body = made.document.body
+def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
     metadata: Any = {}
+    part: Any = body
+    where = ""
     if known.part:
         metadata = body.get("metadata")
         metadata, made.problems = check_structure({} if metadata is None else metadata, _METADATA, "metadata")
-    part = value_at(body, known.part)
+        for name in known.part:
+            key = name
+            if isinstance(part, Mapping) and (renamed := _in_another_case(part, [name])):
+                key = renamed[name]
+                made.problems.append(in_another_case(f"{where}.{key}".lstrip("."), name, key))
+            where = f"{where}.{key}".lstrip(".")
+            part = value_at(part, [key])
     if part is None:
         return
     type_name = known.types[made.api_version]
-    cleaned, problems = check_structure(part, type_name, ".".join(known.part))
+    cleaned, problems = check_structure(part, type_name, where)
     made.problems += problems
     spec = value_at(cleaned, known.pod[len(known.part) :])
     if spec is None and problems:
@@ -299,15 +335,76 @@ def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProbl
     """
     if manifest.known is None:
         return
+    yield from _off_by_default(manifest, gates)
     answered = check_new_object(manifest.content, manifest.known, gates)
-    dropped = sorted(set(_leaves(manifest.content)) - set(_leaves(answered.stored))) if manifest.obj is not None else []
-    for path in _topmost(dropped):
-        if manifest.document.positions.find(path).exact:
-            text = "an API server drops this field unless a feature gate is on that is off by default in 1.37"
-            yield FieldProblem(path, "feature-gate", text, "see the feature gates of resource.k8s.io", key=True)
-    errors = _at_keys(answered.errors, manifest.content["metadata"])
+    errors = answered.errors
+    needs = _NeededGates({}, {})
+    if manifest.obj is not None:
+        needs = _needed_gates(manifest, gates, answered)
+        dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
+        for path in _topmost(sorted(dropped)):
+            if manifest.document.positions.find(path).exact:
+                gate = needs.fields.get(path, "")
+                caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
+                errors = tuple(one for one in errors if one not in caused)
+                yield _dropped(path, gate, is_rejected=bool(caused))
     # references to claims are checked elsewhere
-    yield from _problems(manifest, (one for one in errors if manifest.pod_spec is None or not _is_reference(one)))
+    errors = tuple(one for one in errors if manifest.pod_spec is None or not _is_reference(one))
+    yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors)
+
+
+def _off_by_default(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProblem]:
+    """Yield a problem if the only version of a kind is off by default, unless alpha features are expected."""
+    version = manifest.api_version
+    if manifest.obj is None or version == V1 or len(manifest.known.types if manifest.known else ()) > 1:
+        return
+    if not FeatureGates.alpha().enabled <= gates.enabled:
+        text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
+        yield FieldProblem("apiVersion", "version-off", text)
+
+
+class _NeededGates(Struct, frozen=True):
+    """The feature gates that are off: for each field that is dropped and each path with an error that they cause."""
+
+    fields: dict[str, str]
+    errors: dict[str, str]
+
+
+def _needed_gates(manifest: LintedObject, gates: FeatureGates, answered: NewObjectResult) -> _NeededGates:
+    assert manifest.known is not None  # noqa: S101 - the caller looked
+    found = _NeededGates({}, {})
+    if not answered.errors and answered.stored == manifest.content:
+        return found
+    off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - gates.enabled
+    everything = FeatureGates(gates.enabled | off)
+    whole = check_new_object(manifest.content, manifest.known, everything)
+    fields, wrong = set(_leaves(whole.stored)), {error.path for error in whole.errors}
+    for gate in sorted(off):
+        without = check_new_object(manifest.content, manifest.known, everything.without(gate))
+        found.fields.update(dict.fromkeys(fields - set(_leaves(without.stored)), gate))
+        found.errors.update(dict.fromkeys({error.path for error in without.errors} - wrong, gate))
+    return found
+
+
+_GATES_OF_VALUES: Final = frozenset({"DRAFractionalCapacityRange"})
+"""Gates on which only values depend, and no field."""
+
+
+def _is_below(field: str, path: str) -> bool:
+    return field.startswith((f"{path}.", f"{path}["))
+
+
+def _dropped(path: str, gate: str, *, is_rejected: bool) -> FieldProblem:
+    """Return the problem of a field that an API server drops; if it is required, the object is then rejected."""
+    text = f"an API server drops this field unless the feature gate {gate} is on, which is off by default in 1.37"
+    if is_rejected:
+        return FieldProblem(path, "invalid-value", f"{text}, and rejects the rest", _switch(gate), key=True)
+    return FieldProblem(path, "feature-gate", text, _switch(gate), key=True)
+
+
+def _switch(gate: str) -> str:
+    checked = "; --alpha checks for an API server that has it" if gate in FeatureGates.alpha() else ""
+    return f"start the API server with --feature-gates={gate}=true{checked}"
 
 
 def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -318,12 +415,14 @@ def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Itera
         yield error if key is None else replace(error, path=f"{error.path}[{key}]")
 
 
-def _problems(manifest: LintedObject, errors: Iterable[FieldError]) -> Iterator[FieldProblem]:
+def _problems(manifest: LintedObject, errors: Iterable[FieldError], needs: Mapping[str, str]) -> Iterator[FieldProblem]:
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_reported(manifest, wrong, error):
             sure = correction(error.path, error.value, error.supported)
-            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=sure)
+            gate = needs.get(error.path, "")
+            wish = f"the feature gate {gate} allows it: {_switch(gate)}" if gate else ""
+            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
 
 
 def _is_reference(error: FieldError) -> bool:

@@ -13,7 +13,7 @@ from dra_kit.diagnosis.lint.objects import LintedObject
 from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, correction, is_misspelt
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
-from dra_kit.text import did_you_mean
+from dra_kit.text import did_you_mean, unambiguous_correction
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -55,8 +55,8 @@ def pod_problems(
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
             if entry.name and not mine and entry.name not in mentioned:
-                text = f"no container uses the claim {entry.name}: the pod waits for devices that no container gets"
-                wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
+                text = f"no container uses the claim {entry.name}: its devices are prepared only for the pod as a whole"
+                wish = f"if a container needs them, add it there: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
             elif mine and found is not None:
                 unknown = list(_requests(found, mine))
@@ -144,13 +144,14 @@ def _target(
                 FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
             )
             return named[0] if len(named) == 1 else None
+        same = [claim for claim in claims if claim.name == name and claim.kind == kind]
         beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
-        wish = did_you_mean(name, beside).removeprefix("; ")
-        if wish:
-            problems.append(FieldProblem(path, "missing-claim", f"the files have no {kind} {name}", wish))
-        elif any(claim.name == name and claim.kind == kind for claim in claims):
-            text = f"{kind} {name} is in another namespace than the pod"
+        if same:
+            text = f"{kind} {name} is in another namespace than the pod: {same[0].namespace}, not {pod.namespace}"
             problems.append(FieldProblem(path, "missing-claim", text, "put them into one namespace"))
+        elif intended_name := unambiguous_correction(name, beside):
+            text = f"the files have no {kind} {name}"
+            problems.append(FieldProblem(path, "missing-claim", text, f'did you mean "{intended_name}"?'))
     return None
 
 

@@ -97,6 +97,13 @@ def test_a_claim_in_another_namespace_is_reported() -> None:
     here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
     (finding,) = found(f"{elsewhere}---\n{here}")
     assert finding.rule == "missing-claim"
+    assert "in another namespace than the pod: kitchen, not hall" in finding.message
+
+
+def test_a_similar_name_is_not_suggested_for_a_claim_in_another_namespace() -> None:
+    elsewhere = claim(name="lunch, namespace: kitchen")
+    here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
+    (finding,) = found(f"{elsewhere}---\n{claim(name='lunchh')}---\n{here}")
     assert "in another namespace" in finding.message
 
 
@@ -118,7 +125,15 @@ def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> Non
 def test_a_class_that_looks_misspelt_is_reported() -> None:
     (finding,) = found(f"{device_class(name='gpu')}---\n{claim('deviceClassName: gpuu')}")
     assert (finding.rule, finding.help, underlined(finding)) == ("unknown-class", 'did you mean "gpu"?', "gpuu")
-    assert rules(f"{device_class(name='gpu')}---\n{claim('deviceClassName: anything-else')}") == []
+
+
+@pytest.mark.parametrize("name", ["anything-else", "npu.example.com", "vgpu.example.com", "gpu.example.net"])
+def test_a_class_that_the_files_lack_may_be_in_the_cluster(name: str) -> None:
+    assert rules(f"{device_class(name='gpu.example.com')}---\n{claim(f'deviceClassName: {name}')}") == []
+
+
+def test_a_claim_that_the_files_lack_may_be_in_the_cluster() -> None:
+    assert rules(f"{claim(name='lunch-for-two')}---\n{pod(BY_NAME, '[{name: gpu}]')}") == []
 
 
 def test_a_class_that_the_cluster_does_not_have_is_reported() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.kubernetes.release import FeatureGates
 from tests.unit.diagnosis.lint.texts import claim, device_class, found, rules, underlined
 
 
@@ -178,3 +180,103 @@ def old(version: str, kind: str, rest: str) -> str:
 )
 def test_an_old_object_gets_the_text_of_v1_to_write(text: str, help_: str) -> None:
     assert [finding.help for finding in found(text)] == [help_]
+
+
+def slice_(device: str) -> str:
+    return (
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: s}\nspec:\n"
+        "  driver: gpu.example.com\n  nodeName: node-1\n  pool: {name: node-1, generation: 1, resourceSliceCount: 1}\n"
+        f"  devices: [{{name: a, {device}}}]\n"
+    )
+
+
+REQUEST = "spec.devices.requests[].exactly"
+
+
+@pytest.mark.parametrize(
+    ("text", "help_"),
+    [
+        (claim(extra="tolerations: []"), f"it belongs deeper: {REQUEST}.tolerations"),
+        (claim(extra="selectors: []"), f"it belongs deeper: {REQUEST}.selectors"),
+        (claim(extra="deviceclassname: gpu"), f"it belongs deeper: {REQUEST}.deviceClassName"),
+        (
+            claim("deviceClassName: gpu\nconstraints: [{matchAttribute: a/b}]"),
+            "it belongs higher: spec.devices.constraints",
+        ),
+        (claim("deviceClassName: gpu\nname: x"), "it belongs higher: spec.devices.requests[0].name"),
+        (claim("deviceClass: gpu"), f"name the class at {REQUEST}.deviceClassName"),
+        (claim(extra="parametersRef: {name: x}"), "write the parameters at spec.devices.config[].opaque.parameters"),
+        (claim(extra="resourceClaims: []"), "resourceClaims is a field of a pod: spec.resourceClaims"),
+        (claim(extra="nodeSelector: {a: b}"), "nodeSelector is a field of a pod: spec.nodeSelector"),
+        (claim().replace("metadata:", "tolerations: []\nmetadata:"), f"it belongs deeper: {REQUEST}.tolerations"),
+        (device_class(name="a").replace("spec:", "spec:\n  driverName: d"), "select the driver at spec.selectors[]"),
+        (
+            device_class(name="a").replace("spec:", "spec:\n  requests: []"),
+            "is a field of a ResourceClaim: spec.devices",
+        ),
+        (slice_("taint: {key: a}"), 'did you mean "taints"?'),
+    ],
+)
+def test_an_unknown_field_is_placed_by_its_path(text: str, help_: str) -> None:
+    (finding,) = [one for one in found(text) if one.rule == "unknown-field"]
+    assert help_ in finding.help
+
+
+def test_a_claim_has_no_spec_in_its_spec() -> None:
+    text = claim(kind="ResourceClaimTemplate").replace("kind: ResourceClaimTemplate", "kind: ResourceClaim")
+    (finding,) = found(text)
+    assert finding.path == "spec.spec"
+    assert "its fields belong directly to spec; only a ResourceClaimTemplate has spec.spec" in finding.help
+
+
+def test_a_template_without_inner_spec_is_placed_one_level_deeper() -> None:
+    (finding,) = found(claim().replace("kind: ResourceClaim", "kind: ResourceClaimTemplate"))
+    assert (finding.path, finding.help) == ("spec.devices", "it belongs one level deeper: spec.devices")
+    assert finding.fix is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "help_"),
+    [
+        (claim("deviceClassName: {name: gpu}"), "write the value itself: gpu"),
+        (claim("deviceClassName: [gpu]"), "write the value itself: gpu"),
+        (claim("deviceClassName: gpu\ncount: {int: 1}"), "write the value itself: 1"),
+        (claim("deviceClassName: gpu\ncapacity: {requests: {memory: {value: 1Gi}}}"), "write the value itself:"),
+        (claim("deviceClassName: gpu\nselectors: ['true']"), "write {cel: {expression: …}}"),
+        (claim("deviceClassName: gpu\nselectors: [{cel: 'true'}]"), "write {expression: …}"),
+        (claim(extra="config: [{requests: [{name: gpu}], opaque: {driver: d, parameters: {}}}]"), "itself: gpu"),
+        (claim(extra="constraints: [{requests: gpu, matchAttribute: a/b}]"), "write [gpu]"),
+        (slice_("attributes: {model: H200}"), "write {string: H200}"),
+        (slice_("attributes: {cores: 8}"), "write {int: 8}"),
+        (slice_("attributes: {mig: true}"), "write {bool: true}"),
+        (slice_("attributes: {driverVersion: 1.2.3}"), "write {version:"),
+        (slice_("attributes: [{name: model, string: H200}]"), "write each item as <name>: {…}"),
+        (slice_("capacity: {memory: 80Gi}"), "write {value:"),
+        (slice_("taints: [broken]"), "write {key:"),
+    ],
+)
+def test_a_value_of_another_shape_gets_the_right_one(text: str, help_: str) -> None:
+    (finding,) = [one for one in found(text) if one.rule == "wrong-type"]
+    assert help_ in finding.help
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "release"),
+    [
+        ("v1beta1", "DeviceClass", "1.38"),
+        ("v1beta2", "DeviceClass", "1.39"),
+        ("v1alpha3", "DeviceTaintRule", "1.39"),
+        ("v1beta2", "DeviceTaintRule", "1.42"),
+    ],
+)
+def test_an_old_version_is_served_on_demand_until_its_removal(version: str, kind: str, release: str) -> None:
+    (finding,) = [one for one in found(old(version, kind, "spec: {}")) if one.rule == "deprecated-version"]
+    group = f"resource.k8s.io/{version}"
+    assert f"only with --runtime-config={group}=true, from Kubernetes {release} on not at all" in finding.message
+
+
+def test_a_kind_whose_only_version_is_off_by_default_is_reported() -> None:
+    text = old("v1alpha3", "ResourcePoolStatusRequest", "spec: {driver: gpu.example.com}")
+    assert "only with --runtime-config=resource.k8s.io/v1alpha3=true" in found(text)[0].message
+    assert rules(text) == ["version-off"]
+    assert rules(text, LintContext(gates=FeatureGates.alpha())) == []

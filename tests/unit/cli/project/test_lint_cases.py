@@ -1,0 +1,113 @@
+"""``dra-kit lint`` of manifests that people wrote: each problem is found once, with a remedy that works."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.project.linting import lint
+
+CASES = Path(__file__).parents[3] / "data" / "cases"
+_EXACTLY = "spec.devices.requests[].exactly"
+
+
+def found(file: str, *options: object, code: int) -> list[tuple[str, str, str]]:
+    """The rule, path, and message with remedy of each finding."""
+    findings = json.loads(lint(CASES / file, *options, "--format", "json", code=code).stdout)
+    return [(one["rule"], one["path"], f"{one['message']}; {one['help']}") for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "expected"),
+    [
+        (
+            "tolerations-at-claim-level/claim.yaml", 1,
+            [
+                ("unknown-field", "spec.resourceClassName", f"name the class at {_EXACTLY}.deviceClassName"),
+                ("unknown-field", "spec.tolerations", f"it belongs deeper: {_EXACTLY}.tolerations"),
+            ],
+        ),
+        (
+            "class-with-node-selector/all.yaml", 1,
+            [
+                (
+                    "unknown-field", "spec.nodeSelector",
+                    "config, extendedResourceName, selectors; nodeSelector is a field of a pod: spec.nodeSelector",
+                ),
+                (
+                    "unknown-field", "spec.resourceClaims[0].resourceClassName",
+                    "write resourceClaimName: <claim>, or resourceClaimTemplateName: <template>",
+                ),
+                ("wrong-type", "spec.containers[0].resources.claims[0]", "write {name: gpu}"),
+            ],
+        ),
+        (
+            "unqualified-match-attribute/class.yaml", 1,
+            [("unknown-field", "spec.constraints", "constraints is a field of a ResourceClaim: spec.")],
+        ),
+        (
+            "template-in-another-namespace/pod.yaml", 0,
+            [
+                (
+                    "missing-claim", "spec.resourceClaims[0].resourceClaimTemplateName",
+                    "is in another namespace than the pod: oven-a, not oven-b",
+                )
+            ],
+        ),
+        (
+            "version-that-goes-in-1.38/claim.yaml", 0,
+            [
+                ("deprecated-version", "apiVersion", "config=resource.k8s.io/v1beta1=true, from Kubernetes 1.38"),
+                ("deprecated-version", "apiVersion", "config=resource.k8s.io/v1beta2=true, from Kubernetes 1.39"),
+            ],
+        ),
+        (
+            "keys-in-lower-case/pod.yaml", 1,
+            [
+                ("unknown-field", "apiversion", 'did you mean "apiVersion"?'),
+                ("unknown-field", "spec.restartpolicy", 'did you mean "restartPolicy"?'),
+                ("unknown-field", "spec.resourceclaims", 'did you mean "resourceClaims"?'),
+                ("unknown-field", "spec.resourceclaims[0].resourceclaimname", 'did you mean "resourceClaimName"?'),
+            ],
+        ),
+        (
+            "list-attribute-without-gate/slice.yaml", 1,
+            [
+                (
+                    "invalid-value", "spec.devices[0].attributes[resource.kubernetes.io/pcieRoot].strings",
+                    "--feature-gates=DRAListTypeAttributes=true; --alpha checks for an API server that has it",
+                )
+            ],
+        ),
+        ("waits-for-a-binding-condition/slice-without-failure.yaml", 1, [
+            ("invalid-value", "spec.devices[0].bindingFailureConditions", "are required to use bindingConditions"),
+            ("unknown-field", "spec.devices[0].bindingTimeoutSeconds", "known here: allNodes"),
+        ]),
+    ],
+)  # fmt: skip
+def test_a_problem_has_its_cause_and_remedy(file: str, code: int, expected: list[tuple[str, str, str]]) -> None:
+    findings = found(file, code=code)
+    assert [one[:2] for one in findings] == [one[:2] for one in expected]
+    for (_, _, text), (_, _, part) in zip(findings, expected, strict=True):
+        assert part in text
+
+
+@pytest.mark.parametrize("file", ["claim-for-the-network-of-the-pod/pod.yaml", "claim-for-the-pod-alone/pod.yaml"])
+def test_a_claim_for_the_whole_pod_is_only_noted(file: str) -> None:
+    ((rule, _, text),) = found(file, "--strict", code=0)
+    assert rule == "unused-claim"
+    assert "prepared only for the pod as a whole" in text
+
+
+def test_a_list_attribute_is_valid_where_its_feature_is_on() -> None:
+    assert found("list-attribute-without-gate/slice.yaml", "--alpha", "--strict", code=0) == []
+
+
+def test_keys_in_lower_case_are_fixed(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_bytes((CASES / "keys-in-lower-case" / "pod.yaml").read_bytes())
+    lint("--fix", file, code=0)
+    keys = ("apiVersion:", "restartPolicy:", "resourceClaims:", "resourceClaimName:")
+    assert [key for key in keys if key not in file.read_text()] == []
