@@ -122,6 +122,13 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A function that takes a quantity gets a string or number.",
             "`quantity(…)` around a string with a unit",
         ),
+        _error("attribute-quantity", "An attribute is compared with a quantity, which only capacities are."),
+        _warning("quantity-as-text", "A value that looks like a quantity is compared as a string."),
+        _error(
+            "attribute-field",
+            "`.string`, `.bool` or another field of slices after an attribute or capacity, which is its value.",
+            "the attribute or capacity alone",
+        ),
         _error(
             "version-comparison",
             "A version is compared with `<`, or a function that takes a version gets a string.",

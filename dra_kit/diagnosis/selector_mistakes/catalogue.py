@@ -16,10 +16,14 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     comparison_of,
     conjuncts,
     string_constant,
+    value_read,
 )
 from dra_kit.diagnosis.selector_mistakes.text_rules import (
     SOME_DRIVER,
+    attribute_field,
+    attribute_quantity,
     attribute_without_domain,
+    capacity_use,
     domain_with_name,
     hyphenated_name,
     invalid_constant,
@@ -27,6 +31,7 @@ from dra_kit.diagnosis.selector_mistakes.text_rules import (
     missing_device,
     python_constant,
     quantity_argument,
+    quantity_as_text,
     quantity_comparison,
     sign_method,
     single_equals,
@@ -57,6 +62,16 @@ _EXPLAINING: Final[tuple[_NodeRule, ...]] = (
     unknown_function,
 )
 """Rules that explain why an expression does not compile."""
+_ALWAYS: Final[tuple[_NodeRule, ...]] = (
+    attribute_quantity,
+    attribute_field,
+    quantity_as_text,
+    invalid_constant,
+    version_as_text,
+)
+"""Rules about expressions that compile or do not."""
+_OF_TYPES: Final = frozenset({"attribute-quantity", "quantity-as-text", "version-as-text"})
+"""Rules that guess the type of an attribute."""
 
 
 def mistakes(
@@ -73,11 +88,20 @@ def mistakes(
     likely = _only(expression.nodes(), expression)
     of_text = [_of_driver(found, named, likely, advertised) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
-    if any(mistake.rule == "attribute-type" for mistake in of_devices):
-        # if the type is known, a string need not be guessed to be a version
-        of_text = [mistake for mistake in of_text if mistake.rule != "version-as-text"]
+    for known in of_devices:
+        # what is known about an attribute need not be guessed
+        of_text = [guess for guess in of_text if guess.rule not in _OF_TYPES or not _is_about(guess, known, expression)]
     yield from of_text
     yield from of_devices
+
+
+def _is_about(guess: Mistake, known: Mistake, expression: ManifestExpression) -> bool:
+    """Return whether two mistakes are in one comparison."""
+    return any(
+        node.start <= min(guess.start, known.start) and max(guess.end, known.end) <= node.end
+        for node in expression.nodes()
+        if comparison_of(node, value_read) is not None or capacity_use(node, expression) is not None
+    )
 
 
 def driver_of(expression: ManifestExpression) -> str:
@@ -119,7 +143,8 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
             if expression.root is None
             else [*missing_device(expression), *_of_nodes(_EXPLAINING, expression)]
         )
-        yield from explained or [_compile_error(expression, expression.error)]
+        guessed = any(_of_nodes((attribute_quantity, attribute_field), expression))
+        yield from explained or ([] if guessed else [_compile_error(expression, expression.error)])
     elif expression.program is not None and expression.program.cost > MAX_COST:
         cost = expression.program.cost
         estimate = "has no bound" if cost > 2**60 else f"is {cost:,}"
@@ -127,7 +152,7 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
         wish = "avoid loops in loops, and matches() or contains() on long strings"
         yield Mistake("cel-cost", 0, len(expression.text), message, wish)
     yield from domain_with_name(expression)
-    yield from _of_nodes((invalid_constant, version_as_text), expression)
+    yield from _of_nodes(_ALWAYS, expression)
 
 
 def _of_nodes(rules: Iterable[_NodeRule], expression: ManifestExpression) -> Iterator[Mistake]:

@@ -25,7 +25,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     string_constant,
     value_read,
 )
-from dra_kit.diagnosis.selector_mistakes.text_rules import as_version, compared, is_version
+from dra_kit.diagnosis.selector_mistakes.text_rules import COMPARING, as_version, capacity_use, compared, is_version
 from dra_kit.errors import CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.program import Selector
@@ -37,6 +37,7 @@ from dra_kit.text import did_you_mean, unambiguous_correction
 _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "capacity"}
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_MADE: Final = {"semver": "version", "quantity": "quantity"}
 _TRUTH: Final = frozenset({"true", "false"})
 
 
@@ -46,8 +47,10 @@ def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> I
     for read in reads(expression):
         if read.domain and "/" not in read.domain and not read.last:
             yield from _name(expression, read, advertised)
-    if expression.error is None:  # otherwise, type errors are already reported
-        for node in expression.nodes():
+    for node in expression.nodes():
+        use = capacity_use(node, expression)
+        # other type errors of expressions that do not compile are already reported
+        if expression.error is None or (use is not None and use.is_quantity):
             yield from _type(expression, node, advertised)
 
 
@@ -109,19 +112,17 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     elsewhere = read.name in advertised.names(other, read.domain)
     if not near and not elsewhere and (read.tested or not advertised.speaks_for(read.domain)):
         return
+    fix = _renamed(expression, read, "" if elsewhere else unambiguous_correction(read.name, known))
     if elsewhere:
         wish = f'it is {_with_article(_SINGULAR[other])}: device.{other}["{read.domain}"].{read.name}'
+        uses = (capacity_use(node, expression) for node in expression.nodes()) if kind == "attributes" else ()
+        if use := next((use for use in uses if use is not None and use.read.node is read.node), None):
+            wish = f"it is a capacity: write {use.text}"
+            fix = use.fix
     else:
         wish = f"{near} they have {_listed(known)}".lstrip() if known else "they have none there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
-    suggestion = "" if elsewhere else unambiguous_correction(read.name, known)
-    yield Mistake(
-        f"unknown-{_SINGULAR[kind]}",
-        *read.name_span(expression.text),
-        message,
-        wish,
-        _renamed(expression, read, suggestion),
-    )
+    yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish, fix)
 
 
 def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
@@ -154,7 +155,7 @@ def _fails(expression: ManifestExpression, read: Read, advertised: Advertised) -
 
 
 def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertised) -> Iterator[Mistake]:
-    sides = comparison_of(node, value_read)
+    sides = comparison_of(node, value_read) or _method_sides(node)
     if sides is None:
         return
     left, operator, right = sides
@@ -162,8 +163,11 @@ def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertis
     if read is None or read.kind != "attributes" or not read.domain or not read.name or given is None:
         return
     trait = advertised.names("attributes", read.domain).get(read.name)
-    is_ordered = operator in ORDERED.values()
-    if trait is None or any(_fits(given, of, ordered=is_ordered) for of in trait.types):
+    is_method = operator in COMPARING
+    is_ordered = is_method or operator in ORDERED.values()
+    if trait is None or (is_method and (given not in _MADE.values() or given in trait.types)):
+        return
+    if any(_fits(given, of, ordered=is_ordered) for of in trait.types):
         return
     found = " or ".join(sorted(trait.types))
     message = f"{read.name} is {_with_article(found)}, and never equal to {_with_article(given)}"
@@ -172,6 +176,13 @@ def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertis
     wish = _wish(left.text(expression.text), operator, right, trait, expression.text)
     fix = _retyped(operator, right, trait, expression)
     yield Mistake("attribute-type", right.start, right.end, message, wish, fix)
+
+
+def _method_sides(node: SyntaxNode) -> tuple[SyntaxNode, str, SyntaxNode] | None:
+    """Return the object, method and argument of a call that compares quantities or versions."""
+    if isinstance(node, CallNode) and node.function in COMPARING and node.target and len(node.arguments) == 1:
+        return node.target, node.function, node.arguments[0]
+    return None
 
 
 def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: ManifestExpression) -> tuple[Replacement, ...]:
@@ -196,8 +207,8 @@ def _fits(given: str, of: str, *, ordered: bool) -> bool:
 
 
 def _type_of(node: SyntaxNode) -> str | None:
-    if isinstance(node, CallNode) and node.target is None and node.function == "semver":
-        return "version"
+    if isinstance(node, CallNode) and node.target is None and node.function in _MADE:
+        return _MADE[node.function]
     if not isinstance(node, LiteralNode):
         return None
     names = {bool: "bool", int: "int", float: "double", str: "string"}
@@ -206,6 +217,10 @@ def _type_of(node: SyntaxNode) -> str | None:
 
 def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) -> str:
     constant = string_constant(right)
+    if "string" in trait.types and _type_of(right) == _QUANTITY:
+        of_string, given = f"quantity({left})", right.text(text)
+        whole = f"{of_string}.{operator}({given})" if operator in COMPARING else compared(of_string, operator, given)
+        return f"write {whole}; devices have {trait.shown()}"
     if constant is not None:
         if "version" in trait.types:
             version = as_version(constant)

@@ -105,6 +105,55 @@ def test_a_list_attribute_is_valid_where_its_feature_is_on() -> None:
     assert found("list-attribute-without-gate/slice.yaml", "--alpha", "--strict", code=0) == []
 
 
+NIC = "nic.example.net"
+MEMORY = 'device.capacity["gpu.example.net"].memory'
+
+
+@pytest.mark.parametrize(
+    ("file", "saved", "expected"),
+    [
+        ("claim", False, [("quantity-as-text", f'if memory is a capacity, write {MEMORY}.compareTo(')]),
+        ("claim", True, [("unknown-attribute", f'write {MEMORY}.compareTo(quantity("40Gi")) >= 0')]),
+        ("claim-bytes", False, [("attribute-quantity", f'write {MEMORY}.isGreaterThan(quantity("40Gi"))')]),
+        ("claim-bytes", True, [
+            ("unknown-attribute", 'compareTo(quantity("42949672960")) >= 0'),
+            ("unknown-attribute", 'memory.isGreaterThan(quantity("40Gi"))'),
+        ]),
+        ("claim-quantity", False, [
+            ("attribute-quantity", f'write {MEMORY}.compareTo(quantity("40Gi")) >= 0'),
+            ("attribute-quantity", f'write {MEMORY}.compareTo(quantity("40Gi"))'),
+        ]),
+        ("claim-quantity", True, [
+            ("unknown-attribute", 'compareTo(quantity("40Gi")) >= 0'),
+            ("unknown-attribute", 'compareTo(quantity("40Gi"))'),
+        ]),
+    ],
+)  # fmt: skip
+def test_memory_is_compared_as_the_capacity_that_it_is(file: str, saved: bool, expected: list[tuple[str, str]]) -> None:
+    options = ("--from", CASES / "memory-among-attributes" / "cluster") if saved else ()
+    errors = any(rule != "quantity-as-text" for rule, _ in expected)
+    findings = found(f"memory-among-attributes/{file}.yaml", *options, code=int(errors))
+    assert [rule for rule, _, _ in findings] == [rule for rule, _ in expected]
+    for (_, _, text), (_, part) in zip(findings, expected, strict=True):
+        assert part in text
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_field_of_a_value_in_a_slice_is_removed_from_a_selector(saved: bool, tmp_path: Path) -> None:
+    folder = CASES / "api-field-after-the-attribute"
+    options = ("--from", folder / "cluster") if saved else ()
+    findings = found("api-field-after-the-attribute/class.yaml", *options, code=1)
+    assert [(rule, text.partition("; write ")[2]) for rule, _, text in findings] == [
+        ("attribute-field", f'device.attributes["{NIC}"].rdma'),
+        ("domain-with-name", f'device.attributes["{NIC}"].model'),
+    ]
+    copy = tmp_path / "class.yaml"
+    copy.write_bytes((folder / "class.yaml").read_bytes())
+    lint("--fix", copy, code=0)
+    assert f'device.attributes["{NIC}"].rdma == true' in copy.read_text()
+    assert f'device.attributes["{NIC}"].model == "X1"' in copy.read_text()
+
+
 def test_keys_in_lower_case_are_fixed(tmp_path: Path) -> None:
     file = tmp_path / "pod.yaml"
     file.write_bytes((CASES / "keys-in-lower-case" / "pod.yaml").read_bytes())
