@@ -79,6 +79,13 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A value violates a rule of the API server: a limit, a format, a required field.",
             "a value of an enumeration, if one letter is wrong",
         ),
+        _error(
+            "unqualified-attribute",
+            "A constraint names an attribute without its domain.",
+            "the full name, if devices have only one",
+        ),
+        _note("toleration-without-effect", "A toleration names no effect: it does not protect from eviction."),
+        _error("all-devices-twice", "A request asks for all devices of a class, and another one for some."),
         _warning("zero-count", "A request has count 0, which the API server reads as 1."),
         _warning("feature-gate", "A field is dropped by an API server whose feature gate for it is off."),
     ),
@@ -164,6 +171,7 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         _error("optional-attribute", "A selector fails for a device that lacks an attribute or capacity."),
         _error("cel-runtime", "A selector fails for a device for another reason."),
         _warning("matches-nothing", "No device matches a class, or any alternative of a request."),
+        _warning("evicted-pod", "A toleration names no effect, and a known taint with NoExecute evicts the pod."),
         _warning("too-few-devices", "A request asks for more devices than match it."),
         _error("too-much-capacity", "A request asks for more of a capacity than any device that matches it has."),
         _error("opaque-config", "The driver rejects the opaque configuration."),
@@ -174,6 +182,14 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         _error("class-config-replaced", "A claim's configuration replaces one that its DeviceClass enforces."),
     ),
     "References": (
+        _error("shared-pool", "Several nodes publish one pool, with devices of the same names."),
+        _warning("extended-name-twice", "Two classes have one extendedResourceName: only the newer is used."),
+        _warning(
+            "taints-all-devices",
+            "A taint rule with NoExecute selects all devices of the cluster.",
+        ),
+        _warning("taints-no-device", "A taint rule has no selector, and taints nothing."),
+        _error("admin-access", "A claim has admin access in a namespace of the files without the label for it."),
         _warning(
             "unknown-class",
             "A request names a DeviceClass that is not known.",

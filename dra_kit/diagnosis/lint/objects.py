@@ -421,8 +421,24 @@ def _problems(manifest: LintedObject, errors: Iterable[FieldError], needs: Mappi
         if not _is_reported(manifest, wrong, error):
             sure = correction(error.path, error.value, error.supported)
             gate = needs.get(error.path, "")
-            wish = f"the feature gate {gate} allows it: {_switch(gate)}" if gate else ""
+            wish = f"the feature gate {gate} allows it: {_switch(gate)}" if gate else _wish(manifest, error)
             yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
+
+
+def _wish(manifest: LintedObject, error: FieldError) -> str:
+    """Return what to write instead of an invalid value, for rules that do not say it."""
+    if isinstance(manifest.obj, v1.ResourceSlice) and error.counted == ("sharedCounters", "devices"):
+        pool = manifest.obj.spec.pool
+        return (
+            f"write two slices of pool {pool.name}, one with sharedCounters and one with devices, each with "
+            f"generation: {pool.generation} and resourceSliceCount: {max(pool.resource_slice_count, 1) + 1}"
+        )
+    if error.path.endswith(".bindingFailureConditions") and error.value is None:
+        return (
+            "write both lists, or none: the scheduler waits for bindingConditions, and takes another device if one of "
+            "bindingFailureConditions becomes true"
+        )
+    return ""
 
 
 def _is_reference(error: FieldError) -> bool:

@@ -46,6 +46,7 @@ from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH
 from dra_kit.kubernetes.cel.tree import SyntaxNode
 from dra_kit.kubernetes.values.json import byte_length
 
+STANDARD_DOMAIN: Final = "resource.kubernetes.io"
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
 """Attributes of Kubernetes' own domain, regardless of the driver."""
 _NodeRule: TypeAlias = Callable[[SyntaxNode, ManifestExpression], Iterator[Mistake]]
@@ -129,7 +130,7 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
     kind: Kind = "capacity" if found.help.startswith("write device.capacity") else "attributes"
     has = bool(name) and advertised is not None and read in advertised.names(kind, name)
     if read in STANDARD and not has:
-        return replace(found, help=found.help.replace(SOME_DRIVER, "resource.kubernetes.io"), fix=())
+        return replace(found, help=found.help.replace(SOME_DRIVER, STANDARD_DOMAIN), fix=())
     sure = has or (bool(name) and name not in drivers)
     fix = tuple(replace(one, text=one.text.replace(SOME_DRIVER, name)) for one in found.fix) if sure else ()
     shown = name or likely or SOME_DRIVER

@@ -422,6 +422,18 @@ class Advertised:
             found[key] = (known[0], known[1] + 1) if known is not None else (_known(slice_, device), 1)
         return list(found.values())
 
+    @cached_property
+    def evicting_taints(self) -> Sequence[v1.DeviceTaint]:
+        """The taints of devices that evict pods: those with the effect NoExecute."""
+        tainted = (slice_ for slice_ in self._slices if slice_.usual is None)
+        return [
+            taint
+            for slice_ in tainted
+            for device in slice_.devices
+            for taint in device.taints
+            if taint.effect == "NoExecute"
+        ]
+
     def domains(self, kind: Kind) -> frozenset[str]:
         """Return the domains in which devices have attributes or capacities."""
         return frozenset(self._traits[kind])

@@ -48,6 +48,52 @@ def found(file: str, *options: object, code: int) -> list[tuple[str, str, str]]:
             [("unknown-field", "spec.constraints", "constraints is a field of a ResourceClaim: spec.")],
         ),
         (
+            "unqualified-match-attribute/claim.yaml", 1,
+            [
+                (
+                    "unqualified-attribute", "spec.devices.constraints[0].matchAttribute",
+                    "write resource.kubernetes.io/numaNode if the drivers publish this standard attribute",
+                )
+            ],
+        ),
+        (
+            "counters-beside-devices/slice.yaml", 1,
+            [
+                (
+                    "invalid-value", "spec",
+                    "one with sharedCounters and one with devices, each with generation: 1 and resourceSliceCount: 2",
+                )
+            ],
+        ),
+        (
+            "admin-access/objects.yaml", 1,
+            [
+                (
+                    "admin-access", "spec.spec.devices.requests[0].exactly.adminAccess",
+                    'label the Namespace: resource.kubernetes.io/admin-access: "true"',
+                )
+            ],
+        ),
+        (
+            "one-pool-name-on-three-nodes/cluster", 1,
+            3 * [
+                (
+                    "shared-pool", "spec.pool.name",
+                    "n1, n2, n3; their devices of one name, such as dummy0, are one device, which only one",
+                )
+            ],
+        ),
+        (
+            "tolerated-noexecute/without-effect.yaml", 0,
+            [
+                (
+                    "toleration-without-effect", "spec.devices.requests[0].exactly.tolerations[0]",
+                    "name the effect: {key: card.example.net/flaky, operator: Exists, effect: NoExecute}",
+                )
+            ],
+        ),
+        ("tolerated-noexecute/with-effect.yaml", 0, []),
+        (
             "template-in-another-namespace/pod.yaml", 0,
             [
                 (
@@ -82,7 +128,7 @@ def found(file: str, *options: object, code: int) -> list[tuple[str, str, str]]:
             ],
         ),
         ("waits-for-a-binding-condition/slice-without-failure.yaml", 1, [
-            ("invalid-value", "spec.devices[0].bindingFailureConditions", "are required to use bindingConditions"),
+            ("invalid-value", "spec.devices[0].bindingFailureConditions", "write both lists, or none"),
             ("unknown-field", "spec.devices[0].bindingTimeoutSeconds", "known here: allNodes"),
         ]),
     ],
@@ -152,6 +198,13 @@ def test_the_field_of_a_value_in_a_slice_is_removed_from_a_selector(saved: bool,
     lint("--fix", copy, code=0)
     assert f'device.attributes["{NIC}"].rdma == true' in copy.read_text()
     assert f'device.attributes["{NIC}"].model == "X1"' in copy.read_text()
+
+
+def test_a_constraint_gets_the_full_name_that_devices_have() -> None:
+    folder = CASES / "unqualified-match-attribute"
+    ((rule, _, text),) = found("unqualified-match-attribute/claim.yaml", "--from", folder / "cluster", code=1)
+    assert rule == "unqualified-attribute"
+    assert text.endswith("; devices have resource.kubernetes.io/numaNode: write resource.kubernetes.io/numaNode")
 
 
 def test_keys_in_lower_case_are_fixed(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def test_fixes_are_reported_with_their_positions_and_the_rest_remains() -> None:
 MORE = [
     (claim().replace("ResourceClaim", "Resourceclaim"), LintContext()),
     (claim().replace("io/v1", "io/v1beta2"), LintContext()),
+    (claim(extra="constraints: [{matchAttribute: model}]"), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), WHOLE_CLUSTER),
     (device_class(f'{GUARD} && {C}.memroy.compareTo(quantity("1Gi")) >= 0'), KNOWN),
