@@ -204,6 +204,7 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         _note(
             "unused-claim", "No container of a pod uses one of its claims. Drivers that act on the whole pod need none."
         ),
+        _note("shared-claim", "The pods of a workload name one claim, and share its devices."),
         _warning("unused-request", "No container of a pod uses one of the requests of its claim."),
         _warning("whole-claim", "A container names a whole claim whose requests are configured differently."),
         _error(

@@ -6,14 +6,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 
 from dra_kit.diagnosis.lint.structure import (
     Enclose,
     FieldProblem,
     Remedy,
+    Rename,
     Rewrite,
     Unwrap,
     check_structure,
@@ -22,6 +25,7 @@ from dra_kit.diagnosis.lint.structure import (
     is_misspelt,
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
+from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
@@ -39,6 +43,7 @@ from dra_kit.kubernetes.resource.new_object import (
     complete_new_object,
 )
 from dra_kit.kubernetes.resource.schema.types import decode
+from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import did_you_mean, unambiguous_correction
 
@@ -54,7 +59,7 @@ class LintedObject(Struct):
         known: its kind; None if the object cannot be validated.
         content: the object as the API server completes it, in v1, with values of the right types.
         obj: the same as a model; None for kinds without one.
-        pod_spec: the path and content of its pod spec, with values of the right types; None if it has none.
+        pods: the pods that it contains or describes, with values of the right types.
         problems: the problems of its structure.
     """
 
@@ -64,7 +69,7 @@ class LintedObject(Struct):
     known: ManifestKind | None = None
     content: dict[str, Any] = field(default_factory=dict)
     obj: APIModel | None = None
-    pod_spec: tuple[str, Mapping[str, Any]] | None = None
+    pods: tuple[PodTemplate, ...] = ()
     problems: list[FieldProblem] = field(default_factory=list)
 
     @property
@@ -124,6 +129,8 @@ def lint_object(document: ManifestDocument) -> LintedObject:
                 _decode(made, body, known)
             elif known.pod:
                 _decode_pod(made, body, known)
+        elif known is None or made.api_version.partition("/")[0] != next(iter(known.types)).partition("/")[0]:
+            _decode_templates(made, body)
     made.problems += [in_another_case(key, name, key) for name, key in renamed.items()]
     return made
 
@@ -206,6 +213,10 @@ def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) ->
     made.obj = known.model.model_validate(made.content)
 
 
+_OF_PODS: Final = frozenset({"containers", "initContainers", "resourceClaims"})
+"""Fields of pods that are noticed above a pod template, where the other fields are not known."""
+
+
 def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
     metadata: Any = {}
     part: Any = body
@@ -214,6 +225,11 @@ def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind
         metadata = body.get("metadata")
         metadata, made.problems = check_structure({} if metadata is None else metadata, _METADATA, "metadata")
         for name in known.part:
+            for key in _OF_PODS & part.keys() if isinstance(part, Mapping) else ():
+                wish = f"it belongs deeper: {'.'.join(known.pod)}.{key}"
+                misplaced = f"{where}.{key}".lstrip(".")
+                text = f"unknown field {key}"
+                made.problems.append(FieldProblem(misplaced, "unknown-field", text, wish, key=True))
             key = name
             if isinstance(part, Mapping) and (renamed := _in_another_case(part, [name])):
                 key = renamed[name]
@@ -229,7 +245,7 @@ def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind
     if spec is None and problems:
         return
     made.known = known
-    made.pod_spec = ".".join(known.pod), spec or {}
+    made.pods = (PodTemplate(".".join(known.pod), spec or {}),)
     content: Any = decode(cleaned, type_name)
     for key in reversed(known.part):
         content = {key: content}
@@ -237,6 +253,46 @@ def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind
     if known.part:
         head["metadata"] = decode(metadata or {}, _METADATA)
     made.content = complete_new_object({**content, **head}, known)
+
+
+def _decode_templates(made: LintedObject, body: Mapping[str, Any]) -> None:
+    """Decode the pods of a custom resource, and keep the problems of claims: controllers complete the rest."""
+    pods = []
+    for template in pod_templates(body):
+        prefix = template.path if template.is_embedded else ""
+        cleaned, problems = check_structure(template.spec, _POD_SPEC, prefix)
+        for problem in filter(partial(_is_about_claims, prefix), problems):
+            if template.is_embedded:
+                made.problems.append(problem)
+            else:  # its paths are those of the pod
+                made.problems.append(msgspec.structs.replace(problem, path=template.place(problem.path), remedies=()))
+        pods.append(msgspec.structs.replace(template, spec=cleaned))
+    made.pods = tuple(pods)
+
+
+_POD_SPEC: Final = "core/v1.PodSpec"
+_OF_CLAIMS: Final = re.compile(
+    r"resourceClaims(\[|$)|(initContainers|containers)\[\d+\]\.(claims|resourceClaims|resources\.claims)(\[|$)"
+)
+"""The fields of a pod spec that name claims, also one level too high."""
+
+
+def _is_about_claims(path: str, problem: FieldProblem) -> bool:
+    """Return whether a problem of a pod spec is about claims, or a field with one typo that may name them."""
+    below = problem.path.removeprefix(path).removeprefix(".")
+    misspelt = problem.rule == "unknown-field" and any(isinstance(one, Rename) for one in problem.remedies)
+    return misspelt or _OF_CLAIMS.match(below) is not None
+
+
+def _template_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
+    """Yield the errors of an API server about the claims of the pods of a custom resource."""
+    for template in manifest.pods:
+        errors = [
+            replace(error, path=template.place(error.path.removeprefix("spec.")))
+            for error in validate_pod_spec(decode(template.spec, _POD_SPEC))
+            if _OF_CLAIMS.match(error.path.removeprefix("spec.")) and not _is_reference(error)
+        ]
+        yield from _problems(manifest, errors, {})
 
 
 _LONGEST: Final = 300
@@ -334,6 +390,7 @@ def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProbl
     CEL expressions and references from pods to claims are left to more precise rules.
     """
     if manifest.known is None:
+        yield from _template_problems(manifest)
         return
     yield from _off_by_default(manifest, gates)
     answered = check_new_object(manifest.content, manifest.known, gates)
@@ -349,7 +406,7 @@ def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProbl
                 errors = tuple(one for one in errors if one not in caused)
                 yield _dropped(path, gate, is_rejected=bool(caused))
     # references to claims are checked elsewhere
-    errors = tuple(one for one in errors if manifest.pod_spec is None or not _is_reference(one))
+    errors = tuple(one for one in errors if not manifest.pods or not _is_reference(one))
     yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors)
 
 

@@ -94,6 +94,15 @@ def found(file: str, *options: object, code: int) -> list[tuple[str, str, str]]:
         ),
         ("tolerated-noexecute/with-effect.yaml", 0, []),
         (
+            "replicas-share-one-claim/deployment.yaml", 0,
+            [
+                (
+                    "shared-claim", "spec.template.spec.resourceClaims[0].resourceClaimName",
+                    "to give each pod its own devices, name a template: resourceClaimTemplateName: <template>",
+                )
+            ],
+        ),
+        (
             "template-in-another-namespace/pod.yaml", 0,
             [
                 (
