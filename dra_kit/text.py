@@ -71,6 +71,12 @@ def probable_names(value: str, accepted: Iterable[str]) -> list[str]:
     return [name for name in names if _is_shortened(words, _words(name)) or _is_lengthened(words, _words(name))]
 
 
+def suggest_names(value: str, accepted: Iterable[str]) -> str:
+    """Return a hint with the accepted names that a misspelt name probably means; empty if there is none."""
+    names = probable_names(value, accepted)
+    return f"did you mean {' or '.join(map(json.dumps, names))}?" if names else ""
+
+
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _LONG: Final = 8
 """Letters from which a word may have two typos."""

@@ -45,7 +45,7 @@ from dra_kit.kubernetes.resource.new_object import (
 from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import probable_names, suggest_names, unambiguous_correction
 
 _METADATA: Final = "meta/v1.ObjectMeta"
 
@@ -147,7 +147,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
     if known is not None and group != GROUP:
         wish = f"write apiVersion: {next(iter(known.types))}"
         # a custom resource may have a kind of the same name
-        if group == "" or did_you_mean(group, [GROUP]):
+        if group == "" or probable_names(group, [GROUP]):
             right = f"{GROUP}/{version}"
             certain = (not group or unambiguous_correction(group, [GROUP])) and right in known.types
             sure = (Rewrite("apiVersion", right),) if certain else ()
@@ -156,9 +156,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
     elif group == GROUP and (gone := removed_kind_problem(made.kind, made.document.body)) is not None:
         yield FieldProblem("kind", "unknown-kind", *gone)
     elif group == GROUP and known is None:
-        wish = (
-            did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
-        )
+        wish = suggest_names(made.kind, RESOURCE_KINDS) or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         remedies = correction("kind", made.kind, RESOURCE_KINDS)
         yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=remedies)
     elif known is not None and made.api_version not in known.types:
@@ -170,9 +168,10 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
     elif not group and made.kind not in POD_SPECS:
-        near = did_you_mean(made.kind, RESOURCE_KINDS).partition('"')[2].partition('"')[0]
+        # other kinds of the core group, such as ResourceQuota, are not known here
+        near = probable_names(made.kind, RESOURCE_KINDS)
         if near:
-            wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near].types))} and kind: {near}"
+            wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near[0]].types))} and kind: {near[0]}"
             yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
 
 

@@ -15,7 +15,7 @@ from dra_kit.kubernetes.manifests.pod_templates import PodTemplate
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import suggest_names, unambiguous_correction
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -162,7 +162,7 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
     names = sorted({entry.name for entry in entries})
     for use in uses:
         if use.claim and use.claim not in names:
-            wish = did_you_mean(use.claim, names).removeprefix("; ")
+            wish = suggest_names(use.claim, names)
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
             sure = correction(use.name_path, use.claim, names)
@@ -221,7 +221,7 @@ def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProble
     names = [name for _, name in _names(claim)]
     for use in uses:
         if use.request and use.request not in names:
-            wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
+            wish = suggest_names(use.request, names) or f"it has {', '.join(sorted(names))}"
             sure = correction(use.request_path, use.request, names)
             if (whole := use.request.partition("/")[0]) in names:
                 sure = (Rewrite(use.request_path, whole),)

@@ -20,7 +20,7 @@ from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean
+from dra_kit.text import suggest_names
 
 
 def misplaced_configs(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
@@ -232,8 +232,8 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldPr
         yield FieldProblem(path, "unknown-attribute", text, f"write {homes[0]}", remedies=own)
         return
     # names in a long domain all look similar
-    likely = [each for each in everywhere if each in homes or did_you_mean(identifier, [_identifier(each)])]
-    wish = did_you_mean(name, likely).removeprefix("; ")
+    likely = [each for each in everywhere if each in homes or suggest_names(identifier, [_identifier(each)])]
+    wish = suggest_names(name, likely)
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so no device satisfies the constraint"
         sure = correction(path, name, everywhere)
@@ -340,8 +340,10 @@ def capacity_problems(manifest: LintedObject, surroundings: LintContext) -> Iter
             if not there:
                 names = sorted({one for capacity in known for one in capacity})
                 text = f"{asked} of {name} is requested, but no matching device has a capacity of that name"
-                wish = did_you_mean(name, names) or (f"they have {', '.join(names)}" if names else "remove the request")
-                yield FieldProblem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
+                wish = suggest_names(name, names) or (
+                    f"they have {', '.join(names)}" if names else "remove the request"
+                )
+                yield FieldProblem(path, "too-much-capacity", text, wish, key=True)
             elif asked > max(there):
                 text = f"{asked} of {name} is requested, but no matching device has more than {max(there)}"
                 yield FieldProblem(path, "too-much-capacity", text, f"request at most {max(there)}")

@@ -27,7 +27,7 @@ from dra_kit.kubernetes.resource.schema.types import (
     zero,
 )
 from dra_kit.kubernetes.values.semver import Version
-from dra_kit.text import probable_names, unambiguous_correction
+from dra_kit.text import probable_names, suggest_names, unambiguous_correction
 
 _ELSEWHERE: Final = {
     "basic": "since v1beta2 a device has these fields itself",
@@ -345,7 +345,7 @@ def _unknown(key: str, holder: Mapping[str, Any], known: SchemaType, level: Leve
         if isinstance(holder[key], Mapping) and holder[key].keys() <= known.fields.keys():
             sure = (Unwrap(parent.removesuffix("."), key),)
     elif near:
-        wish, instead = f"did you mean {' or '.join(map(json.dumps, near))}?", parent + near[0]
+        wish, instead = suggest_names(key, known.fields), parent + near[0]
         name = unambiguous_correction(key, known.fields)
         if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type):
             sure = (Rename(path, name),)

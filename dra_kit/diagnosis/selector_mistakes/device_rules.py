@@ -32,7 +32,7 @@ from dra_kit.kubernetes.cel.program import Selector
 from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
 
 _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "capacity"}
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
@@ -75,7 +75,9 @@ def unknown_driver(name: str, advertised: Advertised) -> str | None:
     """Return the remedy for the name of a driver without devices; None if it may be correct."""
     if name in advertised.drivers:
         return None
-    near = did_you_mean(name, advertised.drivers).removeprefix("; ")
+    # gpu.example.org is probably gpu.example.com, and nic.example.com is another driver
+    alike = [driver for driver in advertised.drivers if driver.partition(".")[0] == name.partition(".")[0]]
+    near = suggest_names(name, advertised.drivers) or did_you_mean(name, alike).removeprefix("; ")
     if near or (advertised.complete and advertised.total):
         return near or f"there are devices of {_listed(advertised.drivers)}"
     return None
@@ -86,7 +88,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     kind, other = read.kind, _OTHER[read.kind]
     domains = advertised.domains(kind) | advertised.domains(other) | advertised.drivers
     if read.domain not in domains:
-        near = did_you_mean(read.domain, domains).removeprefix("; ")
+        near = suggest_names(read.domain, domains)
         if (near or advertised.complete) and advertised.total and not (read.tested and not near):
             wish = near or f"they have {_listed(domains)}"
             message = f"no device has attributes or capacities in the domain {json.dumps(read.domain)}"
@@ -99,7 +101,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     known = advertised.names(kind, read.domain)
     if read.name is None or read.name in known:
         return
-    near = did_you_mean(read.name, known).removeprefix("; ")
+    near = suggest_names(read.name, known)
     # a standard attribute such as pcieRoot is in a domain of Kubernetes
     homes = sorted(domain for domain in advertised.domains(kind) if read.name in advertised.names(kind, domain))
     if homes and read.domain in advertised.drivers:

@@ -35,7 +35,7 @@ from dra_kit.kubernetes.cel.libraries import functions
 from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from dra_kit.kubernetes.values.semver import Version
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
 
 _METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
 COMPARING: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
@@ -342,8 +342,8 @@ def unknown_function(node: SyntaxNode, expression: ManifestExpression) -> Iterat
         return
     synonym = _SYNONYMS.get(node.function.lower().replace("_", ""))
     names = [name for name in (*functions(), *_MACROS) if name.isidentifier()]
-    near = did_you_mean(node.function, names)
-    wish = f"write {synonym}" if synonym else near.removeprefix("; ") or "see docs/reference/cel.md"
+    near = suggest_names(node.function, names)
+    wish = f"write {synonym}" if synonym else near or "see docs/reference/cel.md"
     begin, end = operator_span(node, expression)
     if node.target is None:
         begin, end = node.start, node.start + len(node.function)

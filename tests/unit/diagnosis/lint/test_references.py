@@ -28,6 +28,8 @@ def test_a_pod_with_its_claim_is_fine() -> None:
     [
         (BY_NAME, "[{name: gpu}, {name: gpuu}]", "unknown-claim", "gpuu", 'did you mean "gpu"?'),
         ("[]", "[{name: gpu}]", "unknown-claim", "gpu", "add it to resourceClaims of the pod"),
+        (BY_NAME, "[{name: gpu}, {name: nic-claim}]", "unknown-claim", "nic-claim", "it has gpu"),
+        (BY_NAME, "[{name: gpu, request: big-gpu}]", "unknown-request", "big-gpu", "it has gpu"),
         (BY_NAME, "[{name: gpu, request: gpus}]", "unknown-request", "gpus", 'did you mean "gpu"?'),
         (BY_NAME, "[{name: gpu, request: gpu/big}]", "unknown-request", "gpu/big", "write gpu: a container names"),
         (BY_NAME, "[]", "unused-claim", "gpu", "resources: {claims: [{name: gpu}]}"),

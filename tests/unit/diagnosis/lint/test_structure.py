@@ -127,6 +127,8 @@ def test_an_object_without_kind_is_reported(text: str, message: str, help_: str)
         "apiVersion: example.com/v1\nkind: ResourceClaim\nspec: 7\n",
         "apiVersion: apps/v1\nkind: ControllerRevision\ndata: nonsense\nspec: nonsense\n",
         "apiVersion: v1\nkind: List\nitems: []\n",
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: a}\n",
+        "apiVersion: resources.k8s.example/v1\nkind: DeviceClass\n",
     ],
 )
 def test_objects_of_other_api_groups_are_ignored(text: str) -> None:
