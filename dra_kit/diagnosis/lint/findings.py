@@ -85,7 +85,7 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "the full name, if devices have only one",
         ),
         _note("toleration-without-effect", "A toleration names no effect: it does not protect from eviction."),
-        _error("all-devices-twice", "A request asks for all devices of a class, and another one for some."),
+        _warning("all-devices-twice", "A request asks for all devices of a class, and another one for some."),
         _warning("zero-count", "A request has count 0, which the API server reads as 1."),
         _warning("feature-gate", "A field is dropped by an API server whose feature gate for it is off."),
     ),

@@ -501,12 +501,17 @@ def _is_reference(error: FieldError) -> bool:
     return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
 
 
+_ATTRIBUTE: Final = re.compile(r"\.attributes\[[^]]+\]$")
+
+
 def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> bool:
     """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
     if not wrong.isdisjoint(paths):
         return True
+    if _ATTRIBUTE.search(error.path) and any(_is_below(one.path, error.path) for one in manifest.problems):
+        return True  # its value is misspelt
     if error.kind is ErrorKind.REQUIRED:
         return any(is_misspelt(manifest.problems, path) for path in paths)
     return error.path.endswith(".expression") and written.exact and written.value.value not in (None, "", [], {})

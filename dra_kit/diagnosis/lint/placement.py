@@ -15,12 +15,14 @@ STATUS: Final = "status"
 _DEPTH: Final = 7
 """Levels of a kind that are searched: ``spec.spec.devices.requests[].exactly.deviceClassName`` has six."""
 _CLAIMS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
-_RARE: Final = ("firstAvailable", "initContainers", "ephemeralContainers", "volumes")
+_RARE: Final = ("firstAvailable", "derivedAttributes", "initContainers", "ephemeralContainers", "volumes")
 """Fields below which the same fields are as below a more usual one."""
 _CLASS_NAMES: Final = frozenset({
     "resourceclassname", "deviceclassname", "resourceclass", "deviceclass", "classname", "class",
 })  # fmt: skip
 """Names for the class of a device."""
+_CLASSIC_MODES: Final = ("Immediate", "WaitForFirstConsumer")
+"""Values of ``allocationMode`` in v1alpha2."""
 _USUAL: Final = frozenset({
     "apiversion", "kind", "metadata", "name", "namespace", "spec", "key", "value", "values", "type", "effect",
     "operator", "path", "generation", "data", "template", "items", "command", "args", "env",
@@ -53,13 +55,23 @@ class Level(Struct, frozen=True):
         """The outermost object."""
         return self if self.above is None else self.above.root
 
+    @property
+    def kind(self) -> str:
+        """The kind of resource.k8s.io that the outermost object is; empty for any other."""
+        group, _, name = self.root.type.partition("/")
+        return name.partition(".")[2] if group == "resource" else ""
+
     def field(self, name: str) -> str:
         """Return the path of a field."""
         return f"{self.path}.{name}" if self.path else name
 
 
-def replacement(key: str, level: Level) -> str:
+def replacement(key: str, value: Any, level: Level) -> str:
     """Return what replaces a field of an older API or a frequent wrong name; empty for other names."""
+    if key == "allocationMode" and level.kind in _CLAIMS and value in _CLASSIC_MODES:
+        return "remove it: the scheduler allocates a claim when a pod needs it"
+    if key == "claims" and level.type.endswith(".PodSpec"):  # the API server refuses claims in resources of a pod
+        return f"it belongs deeper: {level.field('containers[].resources.claims')}"
     return _replacements(level).get(_folded(key), "")
 
 
@@ -124,8 +136,8 @@ def _walk(type_name: str, path: str, above: tuple[str, ...]) -> Iterator[FieldPl
     if known is None or type_name in above or len(above) >= _DEPTH:
         return
     for name, entry in known.fields.items():
-        if name == STATUS and not above:
-            continue
+        if (name == STATUS and not above) or (name == "resources" and type_name.endswith(".PodSpec")):
+            continue  # the resources of containers are meant
         below, marks = entry.type, ""
         while below.startswith((LIST, MAP)):
             below, marks = item_type(below), f"{marks}[]"
@@ -186,14 +198,13 @@ def may_have(value: Any, type_name: str) -> bool:
 def _replacements(level: Level) -> Mapping[str, str]:
     """Return what replaces old and frequent wrong names in an object, by lower-case name."""
     root = level.root
-    kind = root.type.rpartition(".")[2]
-    if kind in _CLAIMS:
+    if level.kind in _CLAIMS:
         of_class, parameters = (fields_below(root.type)[name][0].path for name in ("deviceclassname", "parameters"))
         return {
             **dict.fromkeys(_CLASS_NAMES - {"deviceclassname"}, f"name the class at {root.field(of_class)}"),
             "parametersref": f"write the parameters at {root.field(parameters)}",
         }
-    if kind == "DeviceClass":
+    if level.kind == "DeviceClass":
         driver = "select the driver at spec.selectors[].cel.expression: device.driver == '<driver>'"
         nodes = "remove it: the scheduler takes the nodes of devices from their ResourceSlices"
         parameters = "write the parameters at spec.config[].opaque.parameters"
@@ -207,11 +218,19 @@ def _replacements(level: Level) -> Mapping[str, str]:
     return {}
 
 
+def level_to_add(key: str, value: Any, known: SchemaType) -> str:
+    """Return the only map of a type that may have a key with a value: ``requests`` for ``memory: 1Gi``; else empty."""
+    maps = [name for name, entry in known.fields.items() if entry.type.startswith(MAP)]
+    if len(maps) == 1 and len(known.fields) <= 2 and may_have(value, item_type(known.fields[maps[0]].type)):
+        return f"it belongs one level deeper: {maps[0]}.{key}"
+    return ""
+
+
 def level_to_remove(key: str, value: Any, known: SchemaType, level: Level) -> str:
     """Return what to do with a level that the API does not have, if the fields below it belong to its parent."""
     if not isinstance(value, Mapping) or not value or not value.keys() <= known.fields.keys():
         return ""
     text = f"remove this level: its fields belong directly to {level.path or 'the object'}"
-    if key == "spec" and level.root.type.endswith(".ResourceClaim"):
+    if key == "spec" and level.kind == "ResourceClaim":
         text += "; only a ResourceClaimTemplate has spec.spec"
     return text

@@ -22,7 +22,8 @@ def published_problems(
     yield from _admin_access(manifests)
     for manifest in manifests:
         if isinstance(manifest.obj, v1.DeviceTaintRule):
-            yield from ((manifest, problem) for problem in _taint_rule_problems(manifest.obj))
+            written = value_at(manifest.document.body, ("spec", "deviceSelector"))
+            yield from ((manifest, problem) for problem in _taint_rule_problems(manifest.obj, written))
 
 
 def _pool_problems(manifests: Sequence[LintedObject]) -> Iterator[tuple[LintedObject, FieldProblem]]:
@@ -67,12 +68,11 @@ def _extended_names(
             yield manifest, FieldProblem("spec.extendedResourceName", "extended-name-twice", text, wish)
 
 
-def _taint_rule_problems(rule: v1.DeviceTaintRule) -> Iterator[FieldProblem]:
-    selector = rule.spec.device_selector
-    if selector is None:
+def _taint_rule_problems(rule: v1.DeviceTaintRule, written: object) -> Iterator[FieldProblem]:
+    if written is None:
         text = "the rule taints no device: it has no deviceSelector"
         yield FieldProblem("spec", "taints-no-device", text, "name the driver, pool or device in deviceSelector")
-    elif rule.spec.taint.effect == "NoExecute" and not selector.model_fields_set:
+    elif rule.spec.taint.effect == "NoExecute" and written == {}:
         text = "an empty deviceSelector selects all devices of the cluster: NoExecute evicts the pods that use them"
         wish = (
             "name the driver, pool or device; with effect: None, the status of the rule shows how many pods it affects"

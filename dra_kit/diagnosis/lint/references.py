@@ -40,28 +40,34 @@ class _Entry(Struct, frozen=True):
     reference: Mapping[str, str]
 
 
+class _Files(Struct):
+    """The claims and templates of the files, those that cannot be read, and the requests that containers use.
+
+    ``asked`` has the names by ``id`` of the claim; None stands for all requests.
+    """
+
+    claims: list[LintedObject]
+    unread: list[LintedObject]
+    surroundings: LintContext
+    asked: dict[int, set[str] | None]
+
+
 def pod_problems(
     manifests: Sequence[LintedObject], surroundings: LintContext
 ) -> Iterator[tuple[LintedObject, FieldProblem]]:
     """Yield problems of the references from pods to claims and templates."""
     claims = [manifest for manifest in manifests if manifest.claim is not None]
-    asked: dict[int, set[str] | None] = {}
+    unread = [manifest for manifest in manifests if manifest.kind in _REFERS.values() and manifest.claim is None]
+    files = _Files(claims, unread, surroundings, {})
     for pod in manifests:
         for template in pod.pods:
-            problems = _of_pod(pod, template, claims, asked, surroundings)
-            yield from ((pod, problem) for problem in problems)
+            yield from ((pod, problem) for problem in _of_pod(pod, template, files))
     for claim in claims:
-        for problem in _unused(claim, asked.get(id(claim))):
+        for problem in _unused(claim, files.asked.get(id(claim))):
             yield claim, problem
 
 
-def _of_pod(
-    pod: LintedObject,
-    template: PodTemplate,
-    claims: Sequence[LintedObject],
-    asked: dict[int, set[str] | None],
-    surroundings: LintContext,
-) -> list[FieldProblem]:
+def _of_pod(pod: LintedObject, template: PodTemplate, files: _Files) -> list[FieldProblem]:
     """Return the problems of the references of one pod, and remember which requests of claims it uses."""
     problems: list[FieldProblem] = []
     entries = list(_entries(pod, template, problems))
@@ -72,7 +78,7 @@ def _of_pod(
     if any(_PARAMETER in name for name in (*(use.claim for use in uses), *(entry.name for entry in entries))):
         return problems
     for entry in entries:
-        found = _target(pod, entry, claims, problems)
+        found = _target(pod, entry, files, problems)
         problems += _shared_by_replicas(pod, entry)
         mine = [use for use in uses if use.claim == entry.name]
         if entry.name and not mine and entry.name not in mentioned:
@@ -82,11 +88,11 @@ def _of_pod(
         elif mine and found is not None:
             unknown = list(_requests(found, mine))
             problems += unknown
-            problems += _whole(found, mine, surroundings)
-            before = asked.get(id(found), set())
+            problems += _whole(found, mine, files.surroundings)
+            before = files.asked.get(id(found), set())
             named = {use.request for use in mine}
             # no request means all requests, and a misspelt one may be any of them
-            asked[id(found)] = None if before is None or unknown or "" in named else before | named
+            files.asked[id(found)] = None if before is None or unknown or "" in named else before | named
     if not is_misspelt(pod.problems, template.place("resourceClaims")):
         problems += _unknown_claims(entries, uses)
     return problems
@@ -169,13 +175,13 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             yield FieldProblem(use.name_path, "unknown-claim", text, wish, remedies=sure)
 
 
-def _target(
-    pod: LintedObject, entry: _Entry, claims: Sequence[LintedObject], problems: list[FieldProblem]
-) -> LintedObject | None:
+def _target(pod: LintedObject, entry: _Entry, files: _Files, problems: list[FieldProblem]) -> LintedObject | None:
     """Return the claim or template that an entry names, if the files have it, and only one that may be intended."""
     for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
         kind, path = _REFERS[field], f"{entry.path}.{field}"
-        here = [claim for claim in claims if _same_namespace(pod, claim)]
+        if any(each.kind == kind and each.name == name and _same_namespace(pod, each) for each in files.unread):
+            return None
+        here = [claim for claim in files.claims if _same_namespace(pod, claim)]
         named = _nearest(pod, [claim for claim in here if claim.name == name])
         intended = [claim for claim in named if claim.kind == kind]
         if intended:
@@ -188,7 +194,7 @@ def _target(
                 FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
             )
             return named[0] if len(named) == 1 else None
-        same = [claim for claim in claims if claim.name == name and claim.kind == kind]
+        same = [claim for claim in files.claims if claim.name == name and claim.kind == kind]
         beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
         if same:
             text = f"{kind} {name} is in another namespace than the pod: {same[0].namespace}, not {pod.namespace}"

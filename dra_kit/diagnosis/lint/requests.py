@@ -282,7 +282,9 @@ def toleration_problems(
                 continue
             path = f"{body.path}.tolerations[{index}]"
             wish = f"name the effect: {_with_effect(toleration)}, and another toleration for NoSchedule"
-            covered = [taint.key for taint in (*known, *evicting) if tolerates(toleration, taint)]
+            # a rule in the files may be for other devices
+            taints = (*known, *evicting) if toleration.key else known
+            covered = [taint.key for taint in taints if tolerates(toleration, taint)]
             if covered:
                 text = f"the toleration names no effect: the NoExecute taint {covered[0]} evicts the pod at once"
                 yield FieldProblem(path, "evicted-pod", text, wish)
@@ -310,8 +312,8 @@ def all_devices_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
             if body is taker or not same or not _selectors(taker) <= _selectors(body):
                 continue
             text = (
-                f"request {taker.request} asks for all devices of DeviceClass {taker.asked.device_class_name}, so that "
-                f"the claim can never be satisfied: request {body.request} asks for devices of it, too"
+                f"request {taker.request} asks for all devices of DeviceClass {taker.asked.device_class_name}: none is "
+                f"left for request {body.request}, unless they allow multiple allocations"
             )
             wish = f"remove request {body.request}, or give {taker.request} a selector or a count"
             yield FieldProblem(f"{taker.path}.allocationMode", "all-devices-twice", text, wish)

@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
-from dra_kit.diagnosis.lint.placement import STATUS, Level, level_to_remove, other_kind, other_place, replacement
+from dra_kit.diagnosis.lint.placement import (
+    STATUS,
+    Level,
+    level_to_add,
+    level_to_remove,
+    other_kind,
+    other_place,
+    replacement,
+)
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -34,6 +42,8 @@ _ELSEWHERE: Final = {
     "source": "since Kubernetes 1.31 its fields are in the entry itself",
 }
 _PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")
+_MANY: Final = 20
+"""Fields of a type from which on they are listed only if nothing else can be said."""
 _TRUTH: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _WANTED: Final = {
@@ -335,7 +345,7 @@ def _unknown(key: str, holder: Mapping[str, Any], known: SchemaType, level: Leve
     near = probable_names(key, known.fields)
     instead = ""
     sure: tuple[Remedy, ...] = ()
-    if old := replacement(key, level):
+    if old := replacement(key, holder[key], level):
         wish = old
     elif len(below) == 1:
         wish, instead = f"it belongs one level deeper: {below[0]}.{key}", f"{parent}{below[0]}.{key}"
@@ -349,12 +359,42 @@ def _unknown(key: str, holder: Mapping[str, Any], known: SchemaType, level: Leve
         name = unambiguous_correction(key, known.fields)
         if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type):
             sure = (Rename(path, name),)
+    elif _may_be_value(key, holder, known):
+        wish, instead = 'did you mean "value"?', f"{parent}value"
+    elif key == "value" and level.type.endswith(".DeviceAttribute"):
+        wish = f"write {_attribute_type(holder[key])}: {_shown(holder[key])}"
     else:
-        wish = level_to_remove(key, holder[key], known, level) or other_place(key, holder[key], level)
-        wish = wish or "; ".join(
-            filter(None, (f"known here: {', '.join(sorted(known.fields))}", other_kind(key, holder[key], level)))
-        )
+        wish, instead = _placed(key, holder, known, level), f"{parent}name" if _is_named(key, holder, known) else ""
     return FieldProblem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
+
+
+def _placed(key: str, holder: Mapping[str, Any], known: SchemaType, level: Level) -> str:
+    """Return where a field belongs that is not similar to another one, or which fields are known."""
+    value = holder[key]
+    if _is_named(key, holder, known):
+        return f"write name: {key}, and its fields beside it"
+    if wish := level_to_add(key, value, known) or level_to_remove(key, value, known, level):
+        return wish
+    if wish := other_place(key, value, level):
+        return wish
+    elsewhere = other_kind(key, value, level)
+    if len(known.fields) > _MANY and elsewhere:
+        return elsewhere
+    return "; ".join(filter(None, (f"known here: {', '.join(sorted(known.fields))}", elsewhere)))
+
+
+def _is_named(key: str, holder: Mapping[str, Any], known: SchemaType) -> bool:
+    """Return whether a key is the missing ``name`` of an item: ``gpu: {resourceClaimName: a}``."""
+    value = holder[key]
+    has_fields = isinstance(value, Mapping) and bool(value) and value.keys() <= known.fields.keys()
+    return has_fields and "name" in known.fields and "name" not in {*holder, *value}
+
+
+def _may_be_value(key: str, holder: Mapping[str, Any], known: SchemaType) -> bool:
+    """Return whether a field is probably the misnamed ``value`` of an object that has little else."""
+    if "value" not in known.fields or "value" in holder or len(known.fields) > 2:
+        return False
+    return not isinstance(holder[key], Mapping) and _is_valid(holder[key], known.fields["value"].type)
 
 
 def _below(key: str, known: SchemaType) -> list[str]:

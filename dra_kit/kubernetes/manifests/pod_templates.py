@@ -54,8 +54,8 @@ class PodTemplate(Struct, frozen=True):
 def pod_templates(obj: Any) -> Iterator[PodTemplate]:
     """Yield the pods that a Kubernetes object contains or describes, in order: of a Pod, its own spec.
 
-    A part of an object is a pod template if it has a ``spec`` or ``podSpec`` with containers. It is a pod spec if its
-    ``resourceClaims`` are those of a pod. Objects in other objects, such as Jobs in an AppWrapper, are searched too;
+    A part of an object is a pod template if it has a ``spec`` or ``podSpec`` with containers, and a pod spec if it
+    has containers and the ``resourceClaims`` of a pod. Objects in other objects, such as Jobs in an AppWrapper, count.
     ``metadata`` and ``status`` are skipped. Below the lists of containers and claims, values may have any type.
     """
     if not isinstance(obj, Mapping):
@@ -84,8 +84,6 @@ def _found(value: Any, path: str, holder: _Spec, *, is_top: bool = False) -> Ite
         yield PodTemplate(path, value, _mapping(holder.get("metadata")) if name == "spec" and not is_top else {})
     elif templates := _workflow_templates(value):
         yield from (_of_workflow(value, index, path) for index in templates)
-    elif has_claims:
-        yield PodTemplate(path, value)
     else:
         for key, item in value.items():
             yield from _found(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{key}]", value)

@@ -58,6 +58,7 @@ def test_devices_of_an_older_generation_do_not_count() -> None:
         ("{deviceSelector: {}, taint: {key: a/b, effect: None}}", []),
         ("{deviceSelector: {driver: gpu.example.com}, taint: {key: a/b, effect: NoExecute}}", []),
         ("{taint: {key: a/b, effect: NoExecute}}", ["taints-no-device"]),
+        ("{deviceSelector: {node: a}, taint: {key: a/b, effect: NoExecute}}", ["unknown-field"]),
     ],
 )
 def test_a_taint_rule_for_all_devices_or_none_is_reported(spec: str, rule: list[str]) -> None:

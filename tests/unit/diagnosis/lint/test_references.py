@@ -109,6 +109,13 @@ def test_a_similar_name_is_not_suggested_for_a_claim_in_another_namespace() -> N
     assert "in another namespace" in finding.message
 
 
+def test_a_claim_of_a_removed_version_is_in_the_files() -> None:
+    elsewhere = claim(name="lunch, namespace: kitchen")
+    removed = claim(name="lunch, namespace: hall").replace("io/v1", "io/v1alpha2")
+    here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
+    assert rules(f"{elsewhere}---\n{removed}---\n{here}") == ["unknown-kind"]
+
+
 def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> None:
     other = claim(name="lunch").replace("- name: gpu", "- name: other")
     asking = pod(BY_NAME, "[{name: gpu, request: gpu}]")

@@ -6,7 +6,7 @@ import pytest
 
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.kubernetes.release import FeatureGates
-from tests.unit.diagnosis.lint.texts import claim, device_class, found, rules, underlined
+from tests.unit.diagnosis.lint.texts import claim, device_class, found, pod, rules, underlined
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,18 @@ REQUEST = "spec.devices.requests[].exactly"
             "is a field of a ResourceClaim: spec.devices",
         ),
         (slice_("taint: {key: a}"), 'did you mean "taints"?'),
+        (slice_("attributes: {model: {value: H200}}"), "write string: H200"),
+        (slice_("capacity: {memory: {quantity: 1Gi}}"), 'did you mean "value"?'),
+        (claim("deviceClassName: gpu\ncapacity: {memory: 1Gi}"), "it belongs one level deeper: requests.memory"),
+        (claim("deviceClassName: gpu\nexpression: 'true'"), "requests[0].exactly.selectors[].cel.expression"),
+        (claim(extra="allocationMode: WaitForFirstConsumer"), "remove it: the scheduler allocates a claim"),
+        (claim(extra="allocationMode: All"), f"it belongs deeper: {REQUEST}.allocationMode"),
+        (pod("[]", "[]") + "  claims: [{name: gpu}]\n", "it belongs deeper: spec.containers[].resources.claims"),
+        (pod("[]", "[]") + "  deviceClassName: gpu\n", f"deviceClassName is a field of a ResourceClaim: {REQUEST}."),
+        (pod("[{gpu: {resourceClaimName: a}}]", "[]"), "write name: gpu, and its fields beside it"),
+        (pod("[{name: gpu, deviceClassName: a}]", "[]"), "a pod names a claim or a template, whose request names"),
+        (pod("[{name: gpu, resourceClaim: a}]", "[]"), 'mean "resourceClaimName" or "resourceClaimTemplateName"?'),
+        (pod("[]", "[]").replace("    image", "    resourceClaims: []\n    image"), "higher: spec.resourceClaims"),
     ],
 )
 def test_an_unknown_field_is_placed_by_its_path(text: str, help_: str) -> None:

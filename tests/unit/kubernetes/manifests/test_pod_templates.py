@@ -76,6 +76,7 @@ def test_a_template_has_the_metadata_beside_its_spec() -> None:
         {"kind": "CustomResourceDefinition", "spec": {"properties": {"spec": {"containers": {"type": "array"}}}}},
         {"kind": "Any", "spec": {"template": {"spec": {"containers": ["c"]}}}},
         {"kind": "Pod", "spec": None},
+        {"kind": "PodGroup", "spec": {"resourceClaims": SPEC["resourceClaims"]}},
         [],
         None,
     ],
