@@ -29,6 +29,8 @@ from dra_kit.diagnosis.selector_mistakes.text_rules import (
     invalid_constant,
     list_attribute,
     missing_device,
+    name_with_domain,
+    plain_quantity,
     python_constant,
     quantity_argument,
     quantity_as_text,
@@ -140,7 +142,7 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
 def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
     if expression.error is not None:
         explained = (
-            [*single_equals(expression), *word_operator(expression)]
+            [*single_equals(expression), *word_operator(expression), *plain_quantity(expression)]
             if expression.root is None
             else [*missing_device(expression), *_of_nodes(_EXPLAINING, expression)]
         )
@@ -153,6 +155,7 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
         wish = "avoid loops in loops, and matches() or contains() on long strings"
         yield Mistake("cel-cost", 0, len(expression.text), message, wish)
     yield from domain_with_name(expression)
+    yield from name_with_domain(expression)
     yield from _of_nodes(_ALWAYS, expression)
 
 

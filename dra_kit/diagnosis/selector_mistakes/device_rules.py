@@ -45,7 +45,7 @@ def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> I
     """Yield what an expression reads and no known device has."""
     yield from _drivers(expression, advertised)
     for read in reads(expression):
-        if read.domain and "/" not in read.domain and not read.last:
+        if read.domain and "/" not in f"{read.domain}{read.name or ''}" and not read.last:
             yield from _name(expression, read, advertised)
     for node in expression.nodes():
         use = capacity_use(node, expression)

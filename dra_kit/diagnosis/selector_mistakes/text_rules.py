@@ -40,6 +40,8 @@ from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
 _METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
 COMPARING: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 """Methods of quantities and versions that take another one."""
+_OF_QUANTITIES: Final = frozenset({"add", "asApproximateFloat", "asInteger", "isInteger", "sub"})
+"""Methods that only quantities have."""
 _TYPES: Final = {int: "int", float: "double", str: "string"}
 _DECIMAL: Final = frozenset("kMGTPE")
 """Suffixes of powers of 1000; each has a counterpart for powers of 1024."""
@@ -67,7 +69,7 @@ def quantity_comparison(node: SyntaxNode, expression: ManifestExpression) -> Ite
         return
     if (read := value_read(right)) is not None and read.kind == "attributes":
         return  # an attribute is never a quantity
-    if any(attribute_field(right, expression)):
+    if any(any(attribute_field(side, expression)) for side in (quantity, right)):
         return
     other = "another quantity" if is_quantity(right) else _described(right)
     begin, end = operator_span(node, expression)
@@ -131,13 +133,26 @@ def capacity_use(node: SyntaxNode, expression: ManifestExpression) -> CapacityUs
         whole = f"{capacity} {operator} {given}" if is_equality else compared(capacity, operator, given)
         sure = not is_number(right) and _is_whole(node, expression)
         return CapacityUse(read, node, whole, _is_made_by("quantity", right), replacing(node, whole) if sure else ())
-    if isinstance(node, CallNode) and node.function in COMPARING and node.target and len(node.arguments) == 1:
-        read, argument = _attribute(node.target), node.arguments[0]
+    return _capacity_method(node, expression) if isinstance(node, CallNode) and node.target is not None else None
+
+
+def _capacity_method(node: CallNode, expression: ManifestExpression) -> CapacityUse | None:
+    """``attribute.compareTo(quantity(…))``, ``quantity(…).compareTo(attribute)`` and ``attribute.asInteger()``."""
+    text, target = expression.text, node.target
+    read, whole = _attribute(target) if target is not None else None, ""
+    if read is not None and node.function in _OF_QUANTITIES and len(node.arguments) <= 1:
+        given = "".join(argument.text(text) for argument in node.arguments)
+        whole = f"{_of_capacity(read, text)}.{node.function}({given})"
+    elif node.function in COMPARING and len(node.arguments) == 1 and target is not None:
+        argument = node.arguments[0]
         if read is not None and (_is_made_by("quantity", argument) or _has_unit(argument)):
             whole = f"{_of_capacity(read, text)}.{node.function}({_as_quantity(argument, text)})"
-            fix = replacing(node, whole) if _is_whole(node, expression) else ()
-            return CapacityUse(read, node, whole, is_quantity=True, fix=fix)
-    return None
+        elif (read := _attribute(argument)) is not None and _is_made_by("quantity", target):
+            whole = f"{target.text(text)}.{node.function}({_of_capacity(read, text)})"
+    if read is None or not whole:
+        return None
+    fix = replacing(node, whole) if _is_whole(node, expression) else ()
+    return CapacityUse(read, node, whole, is_quantity=True, fix=fix)
 
 
 def _attribute(node: SyntaxNode) -> Read | None:
@@ -183,8 +198,9 @@ def attribute_field(node: SyntaxNode, expression: ManifestExpression) -> Iterato
     if (unqualified := read_of(node)) is not None and _is_name(unqualified, expression):
         yield _without_domain(unqualified, expression)
         return
-    read, text = value_read(node.operand), expression.text
-    if read is None or (read.kind == "capacity" and node.field != "value"):
+    read, text = read_of(node.operand), expression.text
+    is_test = isinstance(node.operand, SelectNode) and node.operand.test_only
+    if read is None or read.last or is_test or (read.kind == "capacity" and node.field != "value"):
         return
     whole = read.node.text(text)
     start = text.find(node.field, node.operand.end, node.end)
@@ -491,6 +507,28 @@ def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
 
 
 _WITH_LISTS: Final = "; dra-kit lint --alpha checks for an API server with lists"
+
+
+def name_with_domain(expression: ManifestExpression) -> Iterator[Mistake]:
+    """``device.attributes["gpu.example.com"]["gpu.example.com/model"]``."""
+    for read in reads(expression):
+        if read.name and "/" in read.name and not read.tested and not read.last:
+            domain, _, name = read.name.partition("/")
+            message = f"no name contains a slash, so {read.name} is never found"
+            whole = f"device.{read.kind}[{quoted(domain, expression.text)}].{name}"
+            fix = replacing(read.node, whole) if name.isidentifier() and name.isascii() else ()
+            yield Mistake("domain-with-name", *read.name_span(expression.text), message, f"write {whole}", fix)
+
+
+_PLAIN_QUANTITY: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[KMGTPE]i|[kMGTPE])(?!\w)")
+
+
+def plain_quantity(expression: ManifestExpression) -> Iterator[Mistake]:
+    """``device.capacity["d"].memory >= 40Gi``."""
+    for match in _unparsed(expression, _PLAIN_QUANTITY):
+        message = f"{match[0]} is not a constant of CEL, which has quantities only as strings"
+        wish = f'write quantity("{match[0]}"), and compare it by compareTo'
+        yield Mistake("quantity-argument", match.start(), match.end(), message, wish)
 
 
 def list_attribute(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:

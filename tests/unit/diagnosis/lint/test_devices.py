@@ -39,6 +39,7 @@ from tests.unit.diagnosis.lint.texts import (
         (f'{A}.memory >= "80Gi"', "unknown-attribute", "memory", f'write {C}.memory.compareTo(quantity("80Gi")) >= 0'),
         (f'{A}.memory > quantity("80Gi")', "unknown-attribute", "memory", f"{C}.memory.isGreaterThan(quantity("),
         (f'{A}.memory.isLessThan(quantity("80Gi"))', "unknown-attribute", "memory", f"write {C}.memory.isLessThan("),
+        (f'{A}["{DRIVER}/model"] == "H200"', "domain-with-name", f'"{DRIVER}/model"', f"write {A}.model"),
         (f'{A}.cores >= quantity("8")', "attribute-type", 'quantity("8")', "devices have 132, 108"),
         (
             f'{A}.model.isGreaterThan(quantity("8"))', "attribute-type", 'quantity("8")',
