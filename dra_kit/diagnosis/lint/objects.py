@@ -167,12 +167,20 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         yield FieldProblem(
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
+    elif kinds := [name for name, each in KINDS.items() if _is_in_another_case(made, name, each)]:
+        wish, sure = f'did you mean "{kinds[0]}"?', (Rewrite("kind", kinds[0]),)
+        yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish, remedies=sure)
     elif not group and made.kind not in POD_SPECS:
         # other kinds of the core group, such as ResourceQuota, are not known here
         near = probable_names(made.kind, RESOURCE_KINDS)
         if near:
             wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near[0]].types))} and kind: {near[0]}"
             yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+
+
+def _is_in_another_case(made: LintedObject, name: str, kind: ManifestKind) -> bool:
+    """Return whether the kind of an object is one that its version has, in another case: ``pod``."""
+    return made.kind != name and made.kind.casefold() == name.casefold() and made.api_version in kind.types
 
 
 _REMOVED: Final = {"v1alpha3": "1.39", "v1beta1": "1.38", "v1beta2": "1.39"}
@@ -508,7 +516,7 @@ def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> 
     """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
-    if not wrong.isdisjoint(paths):
+    if not wrong.isdisjoint(paths) or any(_is_below(error.path, path) for path in wrong):
         return True
     if _ATTRIBUTE.search(error.path) and any(_is_below(one.path, error.path) for one in manifest.problems):
         return True  # its value is misspelt

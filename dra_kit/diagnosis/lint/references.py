@@ -160,8 +160,8 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _has_wrong_fields(pod: LintedObject, path: str) -> bool:
-    """Return whether a field below the path is misspelt, or has a wrong type."""
-    return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
+    """Return whether the path or a field below it is misspelt, or has a wrong type."""
+    return any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
 def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator[FieldProblem]:

@@ -20,6 +20,7 @@ from dra_kit.diagnosis.lint.placement import (
     Level,
     level_to_add,
     level_to_remove,
+    may_have,
     other_kind,
     other_place,
     replacement,
@@ -266,8 +267,7 @@ def _shown(value: Any) -> str:
 def as_object(value: Any, type_name: str) -> str:
     """Return how to write a scalar or list as the object or map of a type; empty if that is unknown."""
     if isinstance(value, list):
-        named = all(isinstance(item, Mapping) and "name" in item for item in value)
-        return "write each item as <name>: {…}" if type_name.startswith(MAP) and named and value else ""
+        return _list_as_object(value, type_name)
     if isinstance(value, Mapping) or type_name.startswith(MAP):
         return ""
     match type_name.rpartition(".")[2]:
@@ -295,6 +295,15 @@ def as_object(value: Any, type_name: str) -> str:
     # the field that an object of this type is mostly written for
     name = next((name for name in ("name", "value") if name in fields and _is_valid(value, fields[name].type)), None)
     return f"write {{{name}: {_shown(value)}}}" if name is not None else ""
+
+
+def _list_as_object(value: list[Any], type_name: str) -> str:
+    known = None if type_name.startswith(MAP) else struct(type_name)
+    if known is None:
+        named = bool(value) and all(isinstance(item, Mapping) and "name" in item for item in value)
+        return "write each item as <name>: {…}" if named else ""
+    fields = [name for name, entry in known.fields.items() if value and may_have(value, entry.type)]
+    return f"write the list in the field {fields[0]}" if len(fields) == 1 else ""
 
 
 def _attribute_type(value: Any) -> str:

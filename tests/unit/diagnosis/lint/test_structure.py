@@ -93,6 +93,13 @@ def test_the_rest_of_an_object_with_a_wrong_type_is_checked() -> None:
     assert rules(claim('deviceClassName: gpu\ncount: "2"\nallocationMode: Al')) == ["wrong-type", "invalid-value"]
 
 
+def test_an_item_of_the_wrong_type_is_reported_once() -> None:
+    assert rules(claim().replace("- name: gpu\n      exactly:\n        deviceClassName: gpu", "- gpu")) == [
+        "wrong-type"
+    ]
+    assert rules(pod("[gpu]", "[]")) == ["wrong-type"]
+
+
 def test_null_is_treated_as_absent() -> None:
     assert rules(claim("deviceClassName: gpu\nselectors: ~\ncount: null", extra="constraints: null")) == []
 
@@ -110,6 +117,7 @@ def test_the_status_is_ignored() -> None:
         ("apiVersion: resources.k8s.io/v1\nkind: ResourceClaim\n", "has no kind", "apiVersion: resource.k8s.io/v1"),
         ("apiVersion: v1\nkind: ResourceClaims\n", "v1 has no kind", "kind: ResourceClaim"),
         ("kind: ResourceClaim\n", "the object lacks apiVersion", ""),
+        ("apiVersion: apps/v1\nkind: deployment\n", "apps/v1 has no kind deployment", 'did you mean "Deployment"?'),
         ("apiVersion: v1\n", "the object lacks kind", ""),
     ],
 )
@@ -267,6 +275,7 @@ def test_a_template_without_inner_spec_is_placed_one_level_deeper() -> None:
         (slice_("attributes: [{name: model, string: H200}]"), "write each item as <name>: {…}"),
         (slice_("capacity: {memory: 80Gi}"), "write {value:"),
         (slice_("taints: [broken]"), "write {key:"),
+        (claim().replace("  devices:\n    requests:\n", "  devices:\n"), "write the list in the field requests"),
     ],
 )
 def test_a_value_of_another_shape_gets_the_right_one(text: str, help_: str) -> None:
