@@ -2,7 +2,7 @@
 
 Controllers of many API groups create pods: JobSet, LeaderWorkerSet, RayCluster, PyTorchJob, Volcano's Job and others
 contain a PodTemplateSpec at some path. Two others describe a pod in their own shape: KubeVirt's virtual machines
-(VirtualMachineInstanceSpec and GPU of kubevirt.io/v1) and Argo's workflows (WorkflowSpec and Template of
+(VirtualMachineInstanceSpec, GPU and Network of kubevirt.io/v1) and Argo's workflows (WorkflowSpec and Template of
 argoproj.io/v1alpha1).
 """
 
@@ -109,14 +109,18 @@ def _are_pod_claims(value: Any) -> bool:
 
 
 def _machine_claims(spec: _Spec) -> list[tuple[str, _Spec]]:
-    """Return the devices of a virtual machine that name a claim, with their paths."""
+    """Return the devices and networks of a virtual machine that name a claim, with their paths."""
     devices = _mapping(_mapping(spec.get("domain")).get("devices"))
-    return [
+    found = [
         (f"domain.devices.{kind}[{index}]", device)
         for kind in _MACHINE_DEVICES
         for index, device in enumerate(_mappings(devices.get(kind)))
-        if "claimName" in device
     ]
+    found += [
+        (f"networks[{index}].resourceClaim", _mapping(network.get("resourceClaim")))
+        for index, network in enumerate(_mappings(spec.get("networks")))
+    ]
+    return [(place, named) for place, named in found if "claimName" in named]
 
 
 def _of_machine(spec: _Spec, path: str, holder: _Spec) -> PodTemplate:
