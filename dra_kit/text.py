@@ -77,6 +77,15 @@ def suggest_names(value: str, accepted: Iterable[str]) -> str:
     return f"did you mean {' or '.join(map(json.dumps, names))}?" if names else ""
 
 
+def name_of_typo(value: str, known: Iterable[str]) -> str:
+    """Return the known name that a name is surely a typo of, although there are unknown ones; empty if none.
+
+    The typo is in a word of several letters, after its first one: ``nic-a`` is not ``nic-b``, ``npu`` is not ``gpu``.
+    """
+    name = unambiguous_correction(value, known)
+    return name if name and name[0] == value[0] and probable_names(value, [name]) else ""
+
+
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _LONG: Final = 8
 """Letters from which a word may have two typos."""

@@ -37,7 +37,7 @@ from dra_kit.kubernetes.cel.tree import LiteralNode, walk
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.claims import environment
-from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
+from dra_kit.text import did_you_mean, name_of_typo, suggest_names
 
 
 class WrittenChoice(Struct, frozen=True):
@@ -70,8 +70,7 @@ def class_problems(manifest: LintedObject, surroundings: LintContext) -> Iterato
             wish = suggest_names(name, classes)
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
             yield FieldProblem(path, "unknown-class", text, wish, remedies=correction(path, name, classes))
-        # another first letter makes another class: npu and vgpu are not gpu
-        elif (known := unambiguous_correction(name, classes)) and known[0] == name[0]:
+        elif known := name_of_typo(name, classes):
             yield FieldProblem(path, "unknown-class", text, f'did you mean "{known}"?')
 
 

@@ -15,7 +15,7 @@ from dra_kit.kubernetes.manifests.pod_templates import PodTemplate
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import suggest_names, unambiguous_correction
+from dra_kit.text import name_of_typo, suggest_names
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -199,7 +199,7 @@ def _target(pod: LintedObject, entry: _Entry, files: _Files, problems: list[Fiel
         if same:
             text = f"{kind} {name} is in another namespace than the pod: {same[0].namespace}, not {pod.namespace}"
             problems.append(FieldProblem(path, "missing-claim", text, "put them into one namespace"))
-        elif intended_name := unambiguous_correction(name, beside):
+        elif intended_name := name_of_typo(name, beside):
             text = f"the files have no {kind} {name}"
             problems.append(FieldProblem(path, "missing-claim", text, f'did you mean "{intended_name}"?'))
     return None

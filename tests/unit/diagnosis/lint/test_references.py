@@ -136,13 +136,25 @@ def test_a_class_that_looks_misspelt_is_reported() -> None:
     assert (finding.rule, finding.help, underlined(finding)) == ("unknown-class", 'did you mean "gpu"?', "gpuu")
 
 
-@pytest.mark.parametrize("name", ["anything-else", "npu.example.com", "vgpu.example.com", "gpu.example.net"])
-def test_a_class_that_the_files_lack_may_be_in_the_cluster(name: str) -> None:
-    assert rules(f"{device_class(name='gpu.example.com')}---\n{claim(f'deviceClassName: {name}')}") == []
+@pytest.mark.parametrize(
+    ("known", "name"),
+    [
+        ("gpu.example.com", "anything-else"),
+        ("gpu.example.com", "npu.example.com"),
+        ("gpu.example.com", "vgpu.example.com"),
+        ("gpu.example.com", "gpu.example.net"),
+        ("nic-a", "nic-b"),
+        ("mig-1g", "mig-2g"),
+        ("gpu-shared", "gpu-shared-large"),
+    ],
+)
+def test_a_class_that_the_files_lack_may_be_in_the_cluster(known: str, name: str) -> None:
+    assert rules(f"{device_class(name=known)}---\n{claim(f'deviceClassName: {name}')}") == []
 
 
-def test_a_claim_that_the_files_lack_may_be_in_the_cluster() -> None:
-    assert rules(f"{claim(name='lunch-for-two')}---\n{pod(BY_NAME, '[{name: gpu}]')}") == []
+@pytest.mark.parametrize("name", ["lunch-for-two", "munch"])
+def test_a_claim_that_the_files_lack_may_be_in_the_cluster(name: str) -> None:
+    assert rules(f"{claim(name=name)}---\n{pod(BY_NAME, '[{name: gpu}]')}") == []
 
 
 def test_a_class_that_the_cluster_does_not_have_is_reported() -> None:
