@@ -30,6 +30,18 @@ def found(file: str, *options: object, code: int) -> list[tuple[str, str, str]]:
             ],
         ),
         (
+            "memory-among-attributes/claim-old-blog.yaml", 1,
+            [
+                ("deprecated-version", "apiVersion", "write apiVersion: resource.k8s.io/v1"),
+                ("unknown-field", "spec.spec", "its fields belong directly to spec; only a ResourceClaimTemplate has"),
+                (
+                    "quantity-as-text", "spec.spec.devices.requests[0].selectors[0].cel.expression",
+                    'write device.capacity["gpu.example.net"].memory.compareTo(quantity("40Gi")) >= 0',
+                ),
+                ("unknown-field", "spec.resourceClaims[0].source", "since Kubernetes 1.31 its fields are in the entry"),
+            ],
+        ),
+        (
             "class-with-node-selector/all.yaml", 1,
             [
                 (
