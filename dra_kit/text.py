@@ -53,6 +53,91 @@ def _is_typo(one: str, other: str) -> bool:
     return exchanged or rest[1:] == expected[1:] or rest == expected[1:] or rest[1:] == expected
 
 
+def probable_names(value: str, accepted: Iterable[str]) -> list[str]:
+    """Return the accepted names that a misspelt name probably means, equally probable ones together; may be empty.
+
+    A name is meant if it differs only in case, ``-`` and ``_``, else in few letters of its words (``deviceClasName``),
+    else if words are missing (``claimName`` for ``resourceClaimName``) or were added to the end (``driverName`` for
+    ``driver``). Other words have another meaning: ``nodeSelector`` is not ``selectors``, although they end alike.
+    """
+    names = [name for name in dict.fromkeys(accepted) if name != value]
+    if folded := [name for name in names if _folded(name) == _folded(value)]:
+        return folded
+    words = _words(value)
+    if not words:
+        return []
+    if near := [name for name in names if _are_typos(words, _words(name))]:
+        return near
+    return [name for name in names if _is_shortened(words, _words(name)) or _is_lengthened(words, _words(name))]
+
+
+def suggest_names(value: str, accepted: Iterable[str]) -> str:
+    """Return a hint with the accepted names that a misspelt name probably means; empty if there is none."""
+    names = probable_names(value, accepted)
+    return f"did you mean {' or '.join(map(json.dumps, names))}?" if names else ""
+
+
+def name_of_typo(value: str, known: Iterable[str]) -> str:
+    """Return the known name that a name is surely a typo of, although there are unknown ones; empty if none.
+
+    The typo is in a word of several letters, after its first one: ``nic-a`` is not ``nic-b``, ``npu`` is not ``gpu``.
+    """
+    name = unambiguous_correction(value, known)
+    return name if name and name[0] == value[0] and probable_names(value, [name]) else ""
+
+
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_LONG: Final = 8
+"""Letters from which a word may have two typos."""
+_SHARE: Final = 0.45
+"""Share of the letters of a name that its part must have."""
+
+
+def _words(name: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(name)]
+
+
+def _are_typos(words: list[str], others: list[str]) -> bool:
+    """Return whether each word is the other one with at most a few wrong letters."""
+    if len(words) != len(others):
+        one, other = "".join(words), "".join(others)  # a name in lower case is one word
+        return min(len(words), len(others)) == 1 and len(one) >= _LONG and _is_typo(one, other)
+    return all(one == other or _is_misspelt_word(one, other) for one, other in zip(words, others, strict=True))
+
+
+def _is_misspelt_word(one: str, other: str) -> bool:
+    if min(len(one), len(other)) >= _LONG and not (one + other).isdigit():
+        return _distance(one, other) <= 2
+    return _is_typo(one, other)
+
+
+def _distance(one: str, other: str) -> int:
+    """Return how many letters are missing, extra, wrong or swapped with the next one."""
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        current = [row]
+        for column, expected in enumerate(other, 1):
+            cost = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != expected))
+            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == expected:
+                cost = min(cost, before[column - 2] + 1)
+            current.append(cost)
+        before, last = last, current
+    return last[-1]
+
+
+def _is_shortened(words: list[str], whole: list[str]) -> bool:
+    """Return whether words are consecutive words of a name, and a large part of it."""
+    starts = range(len(whole) - len(words) + 1)
+    has = len(words) < len(whole) and any(whole[start : start + len(words)] == words for start in starts)
+    return has and len("".join(words)) >= _SHARE * len("".join(whole))
+
+
+def _is_lengthened(words: list[str], name: list[str]) -> bool:
+    """Return whether a name begins words, and is a large part of them."""
+    return words[: len(name)] == name != words and len("".join(name)) >= _SHARE * len("".join(words))
+
+
 def _folded(text: str) -> str:
     return text.casefold().replace("_", "").replace("-", "")
 

@@ -122,7 +122,8 @@ def lint(
     else:
         outcome = check(sources, surroundings)
         _report(outcome, style)
-    ctx.exit(1 if any(strict or found.level == "error" for found in outcome.findings) else 0)
+    failing = {"error", "warning"} if strict else {"error"}
+    ctx.exit(1 if any(found.level in failing for found in outcome.findings) else 0)
 
 
 def _has_stdin(sources: Sequence[SourceFile]) -> bool:

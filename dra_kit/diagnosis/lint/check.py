@@ -18,14 +18,17 @@ from dra_kit.diagnosis.lint.devices import (
 from dra_kit.diagnosis.lint.findings import LintFinding, finding
 from dra_kit.diagnosis.lint.fixes import fix_of
 from dra_kit.diagnosis.lint.objects import LintedObject, lint_object, validate
+from dra_kit.diagnosis.lint.published import evicting_taints, published_problems
 from dra_kit.diagnosis.lint.references import pod_problems
 from dra_kit.diagnosis.lint.requests import (
+    all_devices_problems,
     capacity_problems,
     constraint_problems,
     count_problems,
     misplaced_configs,
     opaque_config_problems,
     refused_replacements,
+    toleration_problems,
 )
 from dra_kit.diagnosis.lint.structure import FieldProblem, Replace
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
@@ -71,25 +74,30 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
 
 
 def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> Iterator[LintFinding]:
-    of_pods = list(pod_problems(manifests, surroundings))
-    dangling = {(id(made), problem.path) for made, problem in of_pods}
+    together = [*pod_problems(manifests, surroundings), *published_problems(manifests, surroundings)]
+    reported = {(id(made), problem.path) for made, problem in together}
+    evicting = evicting_taints(manifests)
     for made in manifests:
-        for problem in (
+        precise = (
             *made.problems,
-            *validate(made, surroundings.gates),
             *class_problems(made, surroundings),
             *count_problems(made, surroundings),
             *capacity_problems(made, surroundings),
             *constraint_problems(made, surroundings),
+            *toleration_problems(made, surroundings, evicting),
+            *all_devices_problems(made),
             *opaque_config_problems(made, surroundings),
             *misplaced_configs(made, surroundings),
             *refused_replacements(made, surroundings),
-        ):
-            # a dangling reference is reported once, with a suggestion
-            if problem.rule != "invalid-value" or (id(made), problem.path) not in dangling:
+        )
+        paths = {problem.path for problem in precise}
+        for problem in (*precise, *validate(made, surroundings.gates)):
+            # a problem is reported once, by the most precise rule
+            is_precise = problem.rule != "invalid-value"
+            if is_precise or not (problem.path in paths or (id(made), problem.path) in reported):
                 yield _at_field(made, problem)
         yield from _of_expressions(made, surroundings)
-    for made, problem in of_pods:
+    for made, problem in together:
         yield _at_field(made, problem)
 
 

@@ -37,7 +37,7 @@ from dra_kit.kubernetes.cel.tree import LiteralNode, walk
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.claims import environment
-from dra_kit.text import did_you_mean
+from dra_kit.text import did_you_mean, name_of_typo, suggest_names
 
 
 class WrittenChoice(Struct, frozen=True):
@@ -59,19 +59,19 @@ def known_classes(manifests: Sequence[LintedObject], surroundings: LintContext) 
 
 
 def class_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
-    """Yield requests of classes that do not exist."""
+    """Yield requests of classes that do not exist; if there may be others, only probable typos of known ones."""
     classes = surroundings.classes
     for body in written_choices(manifest):
-        if not body.asked.device_class_name or body.asked.device_class_name in classes:
+        name = body.asked.device_class_name
+        if not name or name in classes:
             continue
-        wish = did_you_mean(body.asked.device_class_name, classes).removeprefix("; ")
-        if wish or surroundings.complete:
+        path, text = f"{body.path}.deviceClassName", f"no DeviceClass {name} is known"
+        if surroundings.complete:
+            wish = suggest_names(name, classes)
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
-            text = f"no DeviceClass {body.asked.device_class_name} is known"
-            path = f"{body.path}.deviceClassName"
-            # an unknown cluster may have that class
-            sure = correction(path, body.asked.device_class_name, classes) if surroundings.complete else ()
-            yield FieldProblem(path, "unknown-class", text, wish, remedies=sure)
+            yield FieldProblem(path, "unknown-class", text, wish, remedies=correction(path, name, classes))
+        elif known := name_of_typo(name, classes):
+            yield FieldProblem(path, "unknown-class", text, f'did you mean "{known}"?')
 
 
 def selector_mistakes(

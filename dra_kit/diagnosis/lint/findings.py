@@ -14,8 +14,9 @@ from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.manifests.positions import TextSpan
 from dra_kit.text import counted, escape_unprintable
 
-Level: TypeAlias = Literal["error", "warning"]
-"""``error``: the API server rejects it, or it cannot work. ``warning``: it is most likely not intended."""
+Level: TypeAlias = Literal["error", "warning", "note"]
+"""``error``: the API server rejects it, or it cannot work. ``warning``: it is most likely not intended. ``note``: it is
+valid and may be intended; it never changes the exit code."""
 
 
 class Rule(Struct, frozen=True):
@@ -41,6 +42,10 @@ def _warning(id_: str, about: str, fix: str = "") -> Rule:
     return Rule(id_, "warning", about, fix)
 
 
+def _note(id_: str, about: str) -> Rule:
+    return Rule(id_, "note", about)
+
+
 GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
     "Files": (
         _error("syntax", "The file is not valid YAML or JSON."),
@@ -53,9 +58,10 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         ),
         _warning(
             "deprecated-version",
-            "The apiVersion is deprecated: later Kubernetes releases do not serve it.",
+            "The apiVersion is deprecated: API servers serve it only with `--runtime-config`, later releases never.",
             "v1, with all fields that move; not for DeviceTaintRule, which is in v1 only since 1.37",
         ),
+        _warning("version-off", "The apiVersion of the kind is off by default: it needs `--runtime-config`."),
     ),
     "Structure": (
         _error(
@@ -73,6 +79,13 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A value violates a rule of the API server: a limit, a format, a required field.",
             "a value of an enumeration, if one letter is wrong",
         ),
+        _error(
+            "unqualified-attribute",
+            "A constraint names an attribute without its domain.",
+            "the full name, if devices have only one",
+        ),
+        _note("toleration-without-effect", "A toleration names no effect: it does not protect from eviction."),
+        _warning("all-devices-twice", "A request asks for all devices of a class, and another one for some."),
         _warning("zero-count", "A request has count 0, which the API server reads as 1."),
         _warning("feature-gate", "A field is dropped by an API server whose feature gate for it is off."),
     ),
@@ -116,6 +129,13 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A function that takes a quantity gets a string or number.",
             "`quantity(…)` around a string with a unit",
         ),
+        _error("attribute-quantity", "An attribute is compared with a quantity, which only capacities are."),
+        _warning("quantity-as-text", "A value that looks like a quantity is compared as a string."),
+        _error(
+            "attribute-field",
+            "`.string`, `.bool` or another field of slices after an attribute or capacity, which is its value.",
+            "the attribute or capacity alone",
+        ),
         _error(
             "version-comparison",
             "A version is compared with `<`, or a function that takes a version gets a string.",
@@ -151,6 +171,7 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         _error("optional-attribute", "A selector fails for a device that lacks an attribute or capacity."),
         _error("cel-runtime", "A selector fails for a device for another reason."),
         _warning("matches-nothing", "No device matches a class, or any alternative of a request."),
+        _warning("evicted-pod", "A toleration names no effect, and a known taint with NoExecute evicts the pod."),
         _warning("too-few-devices", "A request asks for more devices than match it."),
         _error("too-much-capacity", "A request asks for more of a capacity than any device that matches it has."),
         _error("opaque-config", "The driver rejects the opaque configuration."),
@@ -161,6 +182,14 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         _error("class-config-replaced", "A claim's configuration replaces one that its DeviceClass enforces."),
     ),
     "References": (
+        _error("shared-pool", "Several nodes publish one pool, with devices of the same names."),
+        _warning("extended-name-twice", "Two classes have one extendedResourceName: only the newer is used."),
+        _warning(
+            "taints-all-devices",
+            "A taint rule with NoExecute selects all devices of the cluster.",
+        ),
+        _warning("taints-no-device", "A taint rule has no selector, and taints nothing."),
+        _error("admin-access", "A claim has admin access in a namespace of the files without the label for it."),
         _warning(
             "unknown-class",
             "A request names a DeviceClass that is not known.",
@@ -172,7 +201,10 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A container names a request that the claim does not have.",
             "a name with one typo; the request of a way to satisfy it",
         ),
-        _warning("unused-claim", "No container of a pod uses one of its claims."),
+        _note(
+            "unused-claim", "No container of a pod uses one of its claims. Drivers that act on the whole pod need none."
+        ),
+        _note("shared-claim", "The pods of a workload name one claim, and share its devices."),
         _warning("unused-request", "No container of a pod uses one of the requests of its claim."),
         _warning("whole-claim", "A container names a whole claim whose requests are configured differently."),
         _error(
@@ -180,7 +212,10 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A pod names a claim as a template, a template as a claim, both, or neither.",
             "the field for the kind in the files",
         ),
-        _warning("missing-claim", "A pod names a claim or template that the files have under another name."),
+        _warning(
+            "missing-claim",
+            "A pod names a claim or template that the files have in another namespace, or under a name with one typo.",
+        ),
     ),
 }
 """All rules by category."""
@@ -220,7 +255,7 @@ class LintFinding:
 
     @property
     def level(self) -> Level:
-        """``error`` or ``warning``."""
+        """``error``, ``warning`` or ``note``."""
         return RULES[self.rule].level
 
 
@@ -271,9 +306,8 @@ def format_text(findings: Sequence[LintFinding], *, files: int, objects: int, co
 
 def summary(findings: Sequence[LintFinding], *, files: int, objects: int) -> str:
     """Return the number of findings, and of those that ``--fix`` can fix."""
-    errors = sum(found.level == "error" for found in findings)
-    counts = {"error": errors, "warning": len(findings) - errors}
-    verdict = " and ".join(counted(number, noun) for noun, number in counts.items() if number) or "no findings"
+    counts = {level: sum(found.level == level for found in findings) for level in ("error", "warning", "note")}
+    verdict = " and ".join(counted(number, level) for level, number in counts.items() if number) or "no findings"
     where = f"in {counted(objects, 'object')} of {counted(files, 'file')}"
     sure = sum(found.fix is not None for found in findings)
     which = "all of them" if sure > 1 else "it"
@@ -290,7 +324,7 @@ def fixed_as_text(fixed: Sequence[LintFinding]) -> list[str]:
 
 
 def _lines(found: LintFinding, *, colour: bool) -> Iterator[str]:
-    tint = _RED if found.level == "error" else _YELLOW
+    tint = {"error": _RED, "warning": _YELLOW, "note": _BLUE}[found.level]
     level = _painted(found.level, tint, colour)
     where = _painted(f"{escape_unprintable(found.file)}:{found.line}:{found.column}:", _BOLD, colour)
     yield f"{where} {level}: {escape_unprintable(found.message)} [{found.rule}]"
@@ -327,10 +361,13 @@ def _painted(text: str, code: str, colour: bool) -> str:
     return f"{code}{text}{_RESET}" if colour else text
 
 
+_COMMANDS: Final[dict[Level, str]] = {"error": "error", "warning": "warning", "note": "notice"}
+
+
 def format_github(findings: Sequence[LintFinding]) -> str:
     """Return workflow commands of GitHub Actions, which shows them next to the changed lines."""
     return "\n".join(
-        f"::{found.level} file={_property(found.file)},line={found.line},col={found.column},"
+        f"::{_COMMANDS[found.level]} file={_property(found.file)},line={found.line},col={found.column},"
         f"endColumn={found.end_column},title={_property(f'dra-kit lint: {found.rule}')}::"
         f"{_data(found.message + (f'{chr(10)}help: {found.help}' if found.help else ''))}"
         for found in findings

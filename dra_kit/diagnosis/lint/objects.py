@@ -6,25 +6,31 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 
 from dra_kit.diagnosis.lint.structure import (
     Enclose,
     FieldProblem,
     Remedy,
+    Rename,
     Rewrite,
     Unwrap,
     check_structure,
     correction,
+    in_another_case,
     is_misspelt,
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
+from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+from dra_kit.kubernetes.resource.dropping import GATED_FIELDS
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import (
     GROUP,
@@ -32,12 +38,14 @@ from dra_kit.kubernetes.resource.new_object import (
     POD_SPECS,
     RESOURCE_KINDS,
     ManifestKind,
+    NewObjectResult,
     check_new_object,
     complete_new_object,
 )
 from dra_kit.kubernetes.resource.schema.types import decode
+from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import probable_names, suggest_names, unambiguous_correction
 
 _METADATA: Final = "meta/v1.ObjectMeta"
 
@@ -51,7 +59,7 @@ class LintedObject(Struct):
         known: its kind; None if the object cannot be validated.
         content: the object as the API server completes it, in v1, with values of the right types.
         obj: the same as a model; None for kinds without one.
-        pod_spec: the path and content of its pod spec, with values of the right types; None if it has none.
+        pods: the pods that it contains or describes, with values of the right types.
         problems: the problems of its structure.
     """
 
@@ -61,7 +69,7 @@ class LintedObject(Struct):
     known: ManifestKind | None = None
     content: dict[str, Any] = field(default_factory=dict)
     obj: APIModel | None = None
-    pod_spec: tuple[str, Mapping[str, Any]] | None = None
+    pods: tuple[PodTemplate, ...] = ()
     problems: list[FieldProblem] = field(default_factory=list)
 
     @property
@@ -93,7 +101,10 @@ def _text(value: Any, *keys: str) -> str:
 
 def lint_object(document: ManifestDocument) -> LintedObject:
     """Decode a document and check its structure."""
-    body = document.body
+    body: Any = document.body
+    renamed = _in_another_case(body, ("apiVersion", "kind")) if isinstance(body, Mapping) else {}
+    if renamed:
+        body = {**body, **{name: body[key] for name, key in renamed.items()}}
     if not document.file.explicit and not looks_like_object(body):
         return LintedObject(document, "", "")
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
@@ -103,19 +114,31 @@ def lint_object(document: ManifestDocument) -> LintedObject:
     made = LintedObject(document, str(kind), str(api_version))
     for name, value in (("apiVersion", api_version), ("kind", kind)):
         if not isinstance(value, str) or not value:
-            made.problems.append(FieldProblem(name, "unknown-kind", f"the object lacks {name}, which must be a string"))
+            where = renamed.get(name, name)
+            made.problems.append(
+                FieldProblem(where, "unknown-kind", f"the object lacks {name}, which must be a string")
+            )
     if made.problems:
         return made
     made.problems += _unknown_kind(made)
-    if made.problems:
-        return made
-    known = KINDS.get(made.kind)
-    if known is not None and made.api_version in known.types:
-        if known.model is not None:
-            _decode(made, body, known)
-        elif known.pod:
-            _decode_pod(made, known)
+    if not made.problems:
+        body = {key: value for key, value in body.items() if key not in renamed.values()}
+        known = KINDS.get(made.kind)
+        if known is not None and made.api_version in known.types:
+            if known.model is not None:
+                _decode(made, body, known)
+            elif known.pod:
+                _decode_pod(made, body, known)
+        elif known is None or made.api_version.partition("/")[0] != next(iter(known.types)).partition("/")[0]:
+            _decode_templates(made, body)
+    made.problems += [in_another_case(key, name, key) for name, key in renamed.items()]
     return made
+
+
+def _in_another_case(body: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Return the keys of an object that are missing fields in another case, by field."""
+    keys = {name: [key for key in body if key.casefold() == name.casefold()] for name in names if name not in body}
+    return {name: found[0] for name, found in keys.items() if len(found) == 1}
 
 
 def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
@@ -124,7 +147,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
     if known is not None and group != GROUP:
         wish = f"write apiVersion: {next(iter(known.types))}"
         # a custom resource may have a kind of the same name
-        if group == "" or did_you_mean(group, [GROUP]):
+        if group == "" or probable_names(group, [GROUP]):
             right = f"{GROUP}/{version}"
             certain = (not group or unambiguous_correction(group, [GROUP])) and right in known.types
             sure = (Rewrite("apiVersion", right),) if certain else ()
@@ -133,9 +156,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
     elif group == GROUP and (gone := removed_kind_problem(made.kind, made.document.body)) is not None:
         yield FieldProblem("kind", "unknown-kind", *gone)
     elif group == GROUP and known is None:
-        wish = (
-            did_you_mean(made.kind, RESOURCE_KINDS).removeprefix("; ") or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
-        )
+        wish = suggest_names(made.kind, RESOURCE_KINDS) or f"it has {', '.join(sorted(RESOURCE_KINDS))}"
         remedies = correction("kind", made.kind, RESOURCE_KINDS)
         yield FieldProblem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=remedies)
     elif known is not None and made.api_version not in known.types:
@@ -146,11 +167,30 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         yield FieldProblem(
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
+    elif kinds := [name for name, each in KINDS.items() if _is_in_another_case(made, name, each)]:
+        wish, sure = f'did you mean "{kinds[0]}"?', (Rewrite("kind", kinds[0]),)
+        yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish, remedies=sure)
     elif not group and made.kind not in POD_SPECS:
-        near = did_you_mean(made.kind, RESOURCE_KINDS).partition('"')[2].partition('"')[0]
+        # other kinds of the core group, such as ResourceQuota, are not known here
+        near = probable_names(made.kind, RESOURCE_KINDS)
         if near:
-            wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near].types))} and kind: {near}"
+            wish = f"write apiVersion: {next(iter(RESOURCE_KINDS[near[0]].types))} and kind: {near[0]}"
             yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+
+
+def _is_in_another_case(made: LintedObject, name: str, kind: ManifestKind) -> bool:
+    """Return whether the kind of an object is one that its version has, in another case: ``pod``."""
+    return made.kind != name and made.kind.casefold() == name.casefold() and made.api_version in kind.types
+
+
+_REMOVED: Final = {"v1alpha3": "1.39", "v1beta1": "1.38", "v1beta2": "1.39"}
+"""The release that does not serve a version anymore (``APILifecycleRemoved`` of k8s.io/api v0.37.2)."""
+_REMOVED_LATER: Final = {("DeviceTaintRule", "v1beta2"): "1.42", ("ResourcePoolStatusRequest", "v1alpha3"): "1.42"}
+
+
+def _removal(made: LintedObject) -> str:
+    version = made.api_version.rpartition("/")[2]
+    return _REMOVED_LATER.get((made.kind, version), _REMOVED[version])
 
 
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
@@ -167,7 +207,10 @@ def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) ->
                 if requests
                 else ", with the fields of a request below exactly, and those of a device without basic"
             )
-        text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
+        text = (
+            f"{made.api_version} is deprecated: an API server serves it only with "
+            f"--runtime-config={made.api_version}=true, from Kubernetes {_removal(made)} on not at all"
+        )
         sure = in_v1(made.kind, version, body)
         made.problems.append(FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
@@ -177,23 +220,39 @@ def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) ->
     made.obj = known.model.model_validate(made.content)
 
 
-def _decode_pod(made: LintedObject, known: ManifestKind) -> None:
-    body = made.document.body
+_OF_PODS: Final = frozenset({"containers", "initContainers", "resourceClaims"})
+"""Fields of pods that are noticed above a pod template, where the other fields are not known."""
+
+
+def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
     metadata: Any = {}
+    part: Any = body
+    where = ""
     if known.part:
         metadata = body.get("metadata")
         metadata, made.problems = check_structure({} if metadata is None else metadata, _METADATA, "metadata")
-    part = value_at(body, known.part)
+        for name in known.part:
+            for key in _OF_PODS & part.keys() if isinstance(part, Mapping) else ():
+                wish = f"it belongs deeper: {'.'.join(known.pod)}.{key}"
+                misplaced = f"{where}.{key}".lstrip(".")
+                text = f"unknown field {key}"
+                made.problems.append(FieldProblem(misplaced, "unknown-field", text, wish, key=True))
+            key = name
+            if isinstance(part, Mapping) and (renamed := _in_another_case(part, [name])):
+                key = renamed[name]
+                made.problems.append(in_another_case(f"{where}.{key}".lstrip("."), name, key))
+            where = f"{where}.{key}".lstrip(".")
+            part = value_at(part, [key])
     if part is None:
         return
     type_name = known.types[made.api_version]
-    cleaned, problems = check_structure(part, type_name, ".".join(known.part))
+    cleaned, problems = check_structure(part, type_name, where)
     made.problems += problems
     spec = value_at(cleaned, known.pod[len(known.part) :])
     if spec is None and problems:
         return
     made.known = known
-    made.pod_spec = ".".join(known.pod), spec or {}
+    made.pods = (PodTemplate(".".join(known.pod), spec or {}),)
     content: Any = decode(cleaned, type_name)
     for key in reversed(known.part):
         content = {key: content}
@@ -201,6 +260,46 @@ def _decode_pod(made: LintedObject, known: ManifestKind) -> None:
     if known.part:
         head["metadata"] = decode(metadata or {}, _METADATA)
     made.content = complete_new_object({**content, **head}, known)
+
+
+def _decode_templates(made: LintedObject, body: Mapping[str, Any]) -> None:
+    """Decode the pods of a custom resource, and keep the problems of claims: controllers complete the rest."""
+    pods = []
+    for template in pod_templates(body):
+        prefix = template.path if template.is_embedded else ""
+        cleaned, problems = check_structure(template.spec, _POD_SPEC, prefix)
+        for problem in filter(partial(_is_about_claims, prefix), problems):
+            if template.is_embedded:
+                made.problems.append(problem)
+            else:  # its paths are those of the pod
+                made.problems.append(msgspec.structs.replace(problem, path=template.place(problem.path), remedies=()))
+        pods.append(msgspec.structs.replace(template, spec=cleaned))
+    made.pods = tuple(pods)
+
+
+_POD_SPEC: Final = "core/v1.PodSpec"
+_OF_CLAIMS: Final = re.compile(
+    r"resourceClaims(\[|$)|(initContainers|containers)\[\d+\]\.(claims|resourceClaims|resources\.claims)(\[|$)"
+)
+"""The fields of a pod spec that name claims, also one level too high."""
+
+
+def _is_about_claims(path: str, problem: FieldProblem) -> bool:
+    """Return whether a problem of a pod spec is about claims, or a field with one typo that may name them."""
+    below = problem.path.removeprefix(path).removeprefix(".")
+    misspelt = problem.rule == "unknown-field" and any(isinstance(one, Rename) for one in problem.remedies)
+    return misspelt or _OF_CLAIMS.match(below) is not None
+
+
+def _template_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
+    """Yield the errors of an API server about the claims of the pods of a custom resource."""
+    for template in manifest.pods:
+        errors = [
+            replace(error, path=template.place(error.path.removeprefix("spec.")))
+            for error in validate_pod_spec(decode(template.spec, _POD_SPEC))
+            if _OF_CLAIMS.match(error.path.removeprefix("spec.")) and not _is_reference(error)
+        ]
+        yield from _problems(manifest, errors, {})
 
 
 _LONGEST: Final = 300
@@ -298,16 +397,78 @@ def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProbl
     CEL expressions and references from pods to claims are left to more precise rules.
     """
     if manifest.known is None:
+        yield from _template_problems(manifest)
         return
+    yield from _off_by_default(manifest, gates)
     answered = check_new_object(manifest.content, manifest.known, gates)
-    dropped = sorted(set(_leaves(manifest.content)) - set(_leaves(answered.stored))) if manifest.obj is not None else []
-    for path in _topmost(dropped):
-        if manifest.document.positions.find(path).exact:
-            text = "an API server drops this field unless a feature gate is on that is off by default in 1.37"
-            yield FieldProblem(path, "feature-gate", text, "see the feature gates of resource.k8s.io", key=True)
-    errors = _at_keys(answered.errors, manifest.content["metadata"])
+    errors = answered.errors
+    needs = _NeededGates({}, {})
+    if manifest.obj is not None:
+        needs = _needed_gates(manifest, gates, answered)
+        dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
+        for path in _topmost(sorted(dropped)):
+            if manifest.document.positions.find(path).exact:
+                gate = needs.fields.get(path, "")
+                caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
+                errors = tuple(one for one in errors if one not in caused)
+                yield _dropped(path, gate, is_rejected=bool(caused))
     # references to claims are checked elsewhere
-    yield from _problems(manifest, (one for one in errors if manifest.pod_spec is None or not _is_reference(one)))
+    errors = tuple(one for one in errors if not manifest.pods or not _is_reference(one))
+    yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors)
+
+
+def _off_by_default(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProblem]:
+    """Yield a problem if the only version of a kind is off by default, unless alpha features are expected."""
+    version = manifest.api_version
+    if manifest.obj is None or version == V1 or len(manifest.known.types if manifest.known else ()) > 1:
+        return
+    if not FeatureGates.alpha().enabled <= gates.enabled:
+        text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
+        yield FieldProblem("apiVersion", "version-off", text)
+
+
+class _NeededGates(Struct, frozen=True):
+    """The feature gates that are off: for each field that is dropped and each path with an error that they cause."""
+
+    fields: dict[str, str]
+    errors: dict[str, str]
+
+
+def _needed_gates(manifest: LintedObject, gates: FeatureGates, answered: NewObjectResult) -> _NeededGates:
+    assert manifest.known is not None  # noqa: S101 - the caller looked
+    found = _NeededGates({}, {})
+    if not answered.errors and answered.stored == manifest.content:
+        return found
+    off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - gates.enabled
+    everything = FeatureGates(gates.enabled | off)
+    whole = check_new_object(manifest.content, manifest.known, everything)
+    fields, wrong = set(_leaves(whole.stored)), {error.path for error in whole.errors}
+    for gate in sorted(off):
+        without = check_new_object(manifest.content, manifest.known, everything.without(gate))
+        found.fields.update(dict.fromkeys(fields - set(_leaves(without.stored)), gate))
+        found.errors.update(dict.fromkeys({error.path for error in without.errors} - wrong, gate))
+    return found
+
+
+_GATES_OF_VALUES: Final = frozenset({"DRAFractionalCapacityRange"})
+"""Gates on which only values depend, and no field."""
+
+
+def _is_below(field: str, path: str) -> bool:
+    return field.startswith((f"{path}.", f"{path}["))
+
+
+def _dropped(path: str, gate: str, *, is_rejected: bool) -> FieldProblem:
+    """Return the problem of a field that an API server drops; if it is required, the object is then rejected."""
+    text = f"an API server drops this field unless the feature gate {gate} is on, which is off by default in 1.37"
+    if is_rejected:
+        return FieldProblem(path, "invalid-value", f"{text}, and rejects the rest", _switch(gate), key=True)
+    return FieldProblem(path, "feature-gate", text, _switch(gate), key=True)
+
+
+def _switch(gate: str) -> str:
+    checked = "; --alpha checks for an API server that has it" if gate in FeatureGates.alpha() else ""
+    return f"start the API server with --feature-gates={gate}=true{checked}"
 
 
 def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -318,24 +479,47 @@ def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Itera
         yield error if key is None else replace(error, path=f"{error.path}[{key}]")
 
 
-def _problems(manifest: LintedObject, errors: Iterable[FieldError]) -> Iterator[FieldProblem]:
+def _problems(manifest: LintedObject, errors: Iterable[FieldError], needs: Mapping[str, str]) -> Iterator[FieldProblem]:
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_reported(manifest, wrong, error):
             sure = correction(error.path, error.value, error.supported)
-            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=sure)
+            gate = needs.get(error.path, "")
+            wish = f"the feature gate {gate} allows it: {_switch(gate)}" if gate else _wish(manifest, error)
+            yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
+
+
+def _wish(manifest: LintedObject, error: FieldError) -> str:
+    """Return what to write instead of an invalid value, for rules that do not say it."""
+    if isinstance(manifest.obj, v1.ResourceSlice) and error.counted == ("sharedCounters", "devices"):
+        pool = manifest.obj.spec.pool
+        return (
+            f"write two slices of pool {pool.name}, one with sharedCounters and one with devices, each with "
+            f"generation: {pool.generation} and resourceSliceCount: {max(pool.resource_slice_count, 1) + 1}"
+        )
+    if error.path.endswith(".bindingFailureConditions") and error.value is None:
+        return (
+            "write both lists, or none: the scheduler waits for bindingConditions, and takes another device if one of "
+            "bindingFailureConditions becomes true"
+        )
+    return ""
 
 
 def _is_reference(error: FieldError) -> bool:
     return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
 
 
+_ATTRIBUTE: Final = re.compile(r"\.attributes\[[^]]+\]$")
+
+
 def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> bool:
     """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
-    if not wrong.isdisjoint(paths):
+    if not wrong.isdisjoint(paths) or any(_is_below(error.path, path) for path in wrong):
         return True
+    if _ATTRIBUTE.search(error.path) and any(_is_below(one.path, error.path) for one in manifest.problems):
+        return True  # its value is misspelt
     if error.kind is ErrorKind.REQUIRED:
         return any(is_misspelt(manifest.problems, path) for path in paths)
     return error.path.endswith(".expression") and written.exact and written.value.value not in (None, "", [], {})

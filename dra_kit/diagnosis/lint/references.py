@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from dra_kit.diagnosis.lint.devices import LintContext, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
 from dra_kit.diagnosis.lint.structure import FieldProblem, Rename, Rewrite, correction, is_misspelt
+from dra_kit.kubernetes.manifests.pod_templates import PodTemplate
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request, configs_for_driver
-from dra_kit.text import did_you_mean
+from dra_kit.kubernetes.values.json import value_at
+from dra_kit.text import name_of_typo, suggest_names
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -21,11 +23,13 @@ _FAR: Final = 2
 
 
 class _Use(Struct, frozen=True):
-    """A container's use of a claim of its pod."""
+    """A container's use of a claim of its pod, with the paths of the use and of its two fields."""
 
     path: str
     claim: str
     request: str
+    name_path: str
+    request_path: str
 
 
 class _Entry(Struct, frozen=True):
@@ -36,47 +40,87 @@ class _Entry(Struct, frozen=True):
     reference: Mapping[str, str]
 
 
+class _Files(Struct):
+    """The claims and templates of the files, those that cannot be read, and the requests that containers use.
+
+    ``asked`` has the names by ``id`` of the claim; None stands for all requests.
+    """
+
+    claims: list[LintedObject]
+    unread: list[LintedObject]
+    surroundings: LintContext
+    asked: dict[int, set[str] | None]
+
+
 def pod_problems(
     manifests: Sequence[LintedObject], surroundings: LintContext
 ) -> Iterator[tuple[LintedObject, FieldProblem]]:
     """Yield problems of the references from pods to claims and templates."""
     claims = [manifest for manifest in manifests if manifest.claim is not None]
-    asked: dict[int, set[str] | None] = {}
+    unread = [manifest for manifest in manifests if manifest.kind in _REFERS.values() and manifest.claim is None]
+    files = _Files(claims, unread, surroundings, {})
     for pod in manifests:
-        if pod.pod_spec is None:
-            continue
-        where, spec = pod.pod_spec
-        problems: list[FieldProblem] = []
-        entries = list(_entries(pod, where, spec, problems))
-        uses = list(_uses(where, spec))
-        unclear = any(is_misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
-        mentioned = set(_texts(pod.document.body)) if unclear else set[str]()
-        for entry in entries:
-            found = _target(pod, entry, claims, problems)
-            mine = [use for use in uses if use.claim == entry.name]
-            if entry.name and not mine and entry.name not in mentioned:
-                text = f"no container uses the claim {entry.name}: the pod waits for devices that no container gets"
-                wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
-                problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
-            elif mine and found is not None:
-                unknown = list(_requests(found, mine))
-                problems += unknown
-                problems += _whole(found, mine, surroundings)
-                before = asked.get(id(found), set())
-                named = {use.request for use in mine}
-                # no request means all requests, and a misspelt one may be any of them
-                asked[id(found)] = None if before is None or unknown or "" in named else before | named
-        if not is_misspelt(pod.problems, f"{where}.resourceClaims"):
-            problems += _unknown_claims(entries, uses)
-        yield from ((pod, problem) for problem in problems)
+        for template in pod.pods:
+            yield from ((pod, problem) for problem in _of_pod(pod, template, files))
     for claim in claims:
-        for problem in _unused(claim, asked.get(id(claim))):
+        for problem in _unused(claim, files.asked.get(id(claim))):
             yield claim, problem
 
 
-def _entries(pod: LintedObject, where: str, spec: Mapping[str, Any], problems: list[FieldProblem]) -> Iterator[_Entry]:
-    for index, item in enumerate(spec.get("resourceClaims") or ()):
-        path = f"{where}.resourceClaims[{index}]"
+def _of_pod(pod: LintedObject, template: PodTemplate, files: _Files) -> list[FieldProblem]:
+    """Return the problems of the references of one pod, and remember which requests of claims it uses."""
+    problems: list[FieldProblem] = []
+    entries = list(_entries(pod, template, problems))
+    uses = list(_uses(template))
+    # a misspelt field and a parameter of a workflow may name any claim
+    unclear = any(is_misspelt(pod.problems, template.place(kind)) for kind in _CONTAINERS)
+    mentioned = set(_texts(pod.document.body)) if unclear else set[str]()
+    if any(_PARAMETER in name for name in (*(use.claim for use in uses), *(entry.name for entry in entries))):
+        return problems
+    for entry in entries:
+        found = _target(pod, entry, files, problems)
+        problems += _shared_by_replicas(pod, entry)
+        mine = [use for use in uses if use.claim == entry.name]
+        if entry.name and not mine and entry.name not in mentioned:
+            text = f"no container uses the claim {entry.name}: its devices are prepared only for the pod as a whole"
+            wish = f"if a container needs them, add it there: resources: {{claims: [{{name: {entry.name}}}]}}"
+            problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
+        elif mine and found is not None:
+            unknown = list(_requests(found, mine))
+            problems += unknown
+            problems += _whole(found, mine, files.surroundings)
+            before = files.asked.get(id(found), set())
+            named = {use.request for use in mine}
+            # no request means all requests, and a misspelt one may be any of them
+            files.asked[id(found)] = None if before is None or unknown or "" in named else before | named
+    if not is_misspelt(pod.problems, template.place("resourceClaims")):
+        problems += _unknown_claims(entries, uses)
+    return problems
+
+
+_PARAMETER: Final = "{{"
+"""Begins a parameter of a workflow, which is replaced before the pod is created."""
+_COUNTS: Final = {
+    **dict.fromkeys(("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"), "replicas"),
+    "Job": "parallelism",
+}
+"""The field with the number of pods, by kind."""
+
+
+def _shared_by_replicas(pod: LintedObject, entry: _Entry) -> Iterator[FieldProblem]:
+    """Yield a problem if several pods of a workload name one claim."""
+    claim = entry.reference.get("resourceClaimName")
+    number = value_at(pod.document.body, ("spec", _COUNTS.get(pod.kind, "")))
+    if not claim or not ((isinstance(number, int) and number > 1) or pod.kind == "DaemonSet"):
+        return
+    text = f"all pods of {pod.kind} {pod.name} share the devices of ResourceClaim {claim}, and run where they are"
+    wish = "to give each pod its own devices, name a template: resourceClaimTemplateName: <template>"
+    yield FieldProblem(f"{entry.path}.resourceClaimName", "shared-claim", text, wish)
+
+
+def _entries(pod: LintedObject, template: PodTemplate, problems: list[FieldProblem]) -> Iterator[_Entry]:
+    for index, item in enumerate(template.spec.get("resourceClaims") or ()):
+        path = template.place(f"resourceClaims[{index}]")
         reference = {key: item[key] for key in _REFERS if key in item}
         if len(reference) != 1 and not _has_wrong_fields(pod, path):
             given = "both" if reference else "neither"
@@ -86,13 +130,19 @@ def _entries(pod: LintedObject, where: str, spec: Mapping[str, Any], problems: l
         yield _Entry(path, item.get("name", ""), reference)
 
 
-def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
+def _uses(template: PodTemplate) -> Iterator[_Use]:
     for kind in _CONTAINERS:
-        for number, container in enumerate(spec.get(kind) or ()):
+        for number, container in enumerate(template.spec.get(kind) or ()):
             resources = container.get("resources") or {}
             for index, use in enumerate(resources.get("claims") or ()):
-                path = f"{where}.{kind}[{number}].resources.claims[{index}]"
-                yield _Use(path, use.get("name", ""), use.get("request", ""))
+                below = f"{kind}[{number}].resources.claims[{index}]"
+                yield _Use(
+                    template.place(below),
+                    use.get("name", ""),
+                    use.get("request", ""),
+                    template.place(f"{below}.name"),
+                    template.place(f"{below}.request"),
+                )
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -110,28 +160,28 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _has_wrong_fields(pod: LintedObject, path: str) -> bool:
-    """Return whether a field below the path is misspelt, or has a wrong type."""
-    return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
+    """Return whether the path or a field below it is misspelt, or has a wrong type."""
+    return any(problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
 def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator[FieldProblem]:
     names = sorted({entry.name for entry in entries})
     for use in uses:
         if use.claim and use.claim not in names:
-            wish = did_you_mean(use.claim, names).removeprefix("; ")
+            wish = suggest_names(use.claim, names)
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            sure = correction(f"{use.path}.name", use.claim, names)
-            yield FieldProblem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
+            sure = correction(use.name_path, use.claim, names)
+            yield FieldProblem(use.name_path, "unknown-claim", text, wish, remedies=sure)
 
 
-def _target(
-    pod: LintedObject, entry: _Entry, claims: Sequence[LintedObject], problems: list[FieldProblem]
-) -> LintedObject | None:
+def _target(pod: LintedObject, entry: _Entry, files: _Files, problems: list[FieldProblem]) -> LintedObject | None:
     """Return the claim or template that an entry names, if the files have it, and only one that may be intended."""
     for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
         kind, path = _REFERS[field], f"{entry.path}.{field}"
-        here = [claim for claim in claims if _same_namespace(pod, claim)]
+        if any(each.kind == kind and each.name == name and _same_namespace(pod, each) for each in files.unread):
+            return None
+        here = [claim for claim in files.claims if _same_namespace(pod, claim)]
         named = _nearest(pod, [claim for claim in here if claim.name == name])
         intended = [claim for claim in named if claim.kind == kind]
         if intended:
@@ -144,13 +194,14 @@ def _target(
                 FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
             )
             return named[0] if len(named) == 1 else None
+        same = [claim for claim in files.claims if claim.name == name and claim.kind == kind]
         beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
-        wish = did_you_mean(name, beside).removeprefix("; ")
-        if wish:
-            problems.append(FieldProblem(path, "missing-claim", f"the files have no {kind} {name}", wish))
-        elif any(claim.name == name and claim.kind == kind for claim in claims):
-            text = f"{kind} {name} is in another namespace than the pod"
+        if same:
+            text = f"{kind} {name} is in another namespace than the pod: {same[0].namespace}, not {pod.namespace}"
             problems.append(FieldProblem(path, "missing-claim", text, "put them into one namespace"))
+        elif intended_name := name_of_typo(name, beside):
+            text = f"the files have no {kind} {name}"
+            problems.append(FieldProblem(path, "missing-claim", text, f'did you mean "{intended_name}"?'))
     return None
 
 
@@ -176,13 +227,13 @@ def _requests(claim: LintedObject, uses: Sequence[_Use]) -> Iterator[FieldProble
     names = [name for _, name in _names(claim)]
     for use in uses:
         if use.request and use.request not in names:
-            wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
-            sure = correction(f"{use.path}.request", use.request, names)
+            wish = suggest_names(use.request, names) or f"it has {', '.join(sorted(names))}"
+            sure = correction(use.request_path, use.request, names)
             if (whole := use.request.partition("/")[0]) in names:
-                sure = (Rewrite(f"{use.path}.request", whole),)
+                sure = (Rewrite(use.request_path, whole),)
                 wish = f"write {whole}: a container names the request, not the alternative"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
-            yield FieldProblem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
+            yield FieldProblem(use.request_path, "unknown-request", text, wish, remedies=sure)
 
 
 def _whole(claim: LintedObject, uses: Sequence[_Use], surroundings: LintContext) -> Iterator[FieldProblem]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -12,12 +13,14 @@ from dra_kit.author.config_problems import ConfigKeyProblem
 from dra_kit.diagnosis.lint.devices import LintContext, WrittenChoice, known_devices, known_matching, written_choices
 from dra_kit.diagnosis.lint.objects import LintedObject
 from dra_kit.diagnosis.lint.structure import FieldProblem, Rewrite, correction
+from dra_kit.diagnosis.selector_mistakes.catalogue import STANDARD, STANDARD_DOMAIN
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised, KnownDevice, unknown_driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
+from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.text import did_you_mean
+from dra_kit.text import suggest_names
 
 
 def misplaced_configs(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
@@ -161,10 +164,10 @@ def _takes(device: KnownDevice, kind: type[OpaqueConfig]) -> bool:
 
 
 def constraint_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
-    """Yield constraints on attributes that no device has."""
-    advertised = surroundings.advertised
-    if manifest.claim is None or advertised is None or not advertised.total:
+    """Yield constraints on attributes that no device has, or without the domain of the attribute."""
+    if manifest.claim is None:
         return
+    advertised = surroundings.advertised
     path, spec = manifest.claim
     derived = {attribute.name for body in written_choices(manifest) for attribute in body.asked.derived_attributes}
     for index, constraint in enumerate(spec.devices.constraints):
@@ -173,8 +176,45 @@ def constraint_problems(manifest: LintedObject, surroundings: LintContext) -> It
             ("matchAttribute", constraint.match_attribute),
             ("distinctAttribute", constraint.distinct_attribute),
         ):
-            if name and name not in derived and name.count("/") == 1:
+            if name and "/" not in name:
+                yield _unqualified(f"{where}.{field}", name, advertised)
+            elif name and name not in derived and name.count("/") == 1 and advertised is not None and advertised.total:
                 yield from _attribute(f"{where}.{field}", name, advertised)
+
+
+_OF_SELECTOR: Final = re.compile(
+    r"""(?:device\.)?attributes\[["'](?P<domain>[^"']+)["']\](?:\.(?P<name>\w+)|\[["'](?P<key>\w+)["']\])"""
+)
+
+
+def _unqualified(path: str, name: str, advertised: Advertised | None) -> FieldProblem:
+    """Return the problem of an attribute without domain; devices or Kubernetes may have it with one."""
+    text = f"{name} is not the full name of an attribute, which has a domain and a slash"
+    if written := _OF_SELECTOR.fullmatch(name):
+        right = f"{written['domain']}/{written['name'] or written['key']}"
+        return FieldProblem(path, "unqualified-attribute", text, f"write {right}", remedies=(Rewrite(path, right),))
+    domains = sorted(advertised.domains("attributes")) if advertised is not None else []
+    homes = [
+        f"{domain}/{each}"
+        for domain in domains
+        if advertised is not None
+        for each in advertised.names("attributes", domain)
+        if each.casefold() == name.casefold()
+    ]
+    standard = next((each for each in STANDARD if each.casefold() == name.casefold()), "")
+    if homes:
+        # Kubernetes' own attributes are the same for all drivers
+        homes.sort(key=lambda home: not home.startswith(f"{STANDARD_DOMAIN}/"))
+        sure = (Rewrite(path, homes[0]),) if len(homes) == 1 else ()
+        wish = f"devices have {' and '.join(homes[:3])}: write {homes[0]}"
+        return FieldProblem(path, "unqualified-attribute", text, wish, remedies=sure)
+    if standard:
+        wish = (
+            f"write {STANDARD_DOMAIN}/{standard} if the drivers publish this standard attribute, else <driver>/{name}"
+        )
+    else:
+        wish = f"write <domain>/{name}: of an attribute without domain in the slice, the domain is the driver's name"
+    return FieldProblem(path, "unqualified-attribute", text, wish)
 
 
 def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldProblem]:
@@ -192,8 +232,8 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[FieldPr
         yield FieldProblem(path, "unknown-attribute", text, f"write {homes[0]}", remedies=own)
         return
     # names in a long domain all look similar
-    likely = [each for each in everywhere if each in homes or did_you_mean(identifier, [_identifier(each)])]
-    wish = did_you_mean(name, likely).removeprefix("; ")
+    likely = [each for each in everywhere if each in homes or suggest_names(identifier, [_identifier(each)])]
+    wish = suggest_names(name, likely)
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so no device satisfies the constraint"
         sure = correction(path, name, everywhere)
@@ -225,6 +265,70 @@ def count_problems(manifest: LintedObject, surroundings: LintContext) -> Iterato
             yield FieldProblem(path, "too-few-devices", text, f"write count: {found}")
 
 
+def toleration_problems(
+    manifest: LintedObject, surroundings: LintContext, evicting: Sequence[v1.DeviceTaint]
+) -> Iterator[FieldProblem]:
+    """Yield tolerations without effect, which the eviction controller of Kubernetes 1.37 does not take for NoExecute.
+
+    Args:
+        manifest: the object.
+        surroundings: the known devices, whose taints may evict the pod.
+        evicting: taints with the effect NoExecute of taint rules in the files.
+    """
+    known = surroundings.advertised.evicting_taints if surroundings.advertised is not None else ()
+    for body in written_choices(manifest):
+        for index, toleration in enumerate(body.asked.tolerations):
+            if toleration.effect:
+                continue
+            path = f"{body.path}.tolerations[{index}]"
+            wish = f"name the effect: {_with_effect(toleration)}, and another toleration for NoSchedule"
+            # a rule in the files may be for other devices
+            taints = (*known, *evicting) if toleration.key else known
+            covered = [taint.key for taint in taints if tolerates(toleration, taint)]
+            if covered:
+                text = f"the toleration names no effect: the NoExecute taint {covered[0]} evicts the pod at once"
+                yield FieldProblem(path, "evicted-pod", text, wish)
+            else:
+                text = "the toleration names no effect: it does not protect the pod from eviction by a NoExecute taint"
+                yield FieldProblem(path, "toleration-without-effect", text, wish)
+
+
+def _with_effect(toleration: v1.DeviceToleration) -> str:
+    value = f", value: {toleration.value}" if toleration.value else ""
+    key = f"key: {toleration.key}, " if toleration.key else ""
+    return f"{{{key}operator: {toleration.operator}{value}, effect: NoExecute}}"
+
+
+def all_devices_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
+    """Yield requests that get nothing because another request of the claim takes all devices of their class."""
+    if manifest.claim is None:
+        return
+    bodies = [body for body in written_choices(manifest) if "/" not in body.request and _takes_devices(body)]
+    for taker in bodies:
+        if taker.asked.allocation_mode != "All":
+            continue
+        for body in bodies:
+            same = body.asked.device_class_name == taker.asked.device_class_name
+            if body is taker or not same or not _selectors(taker) <= _selectors(body):
+                continue
+            text = (
+                f"request {taker.request} asks for all devices of DeviceClass {taker.asked.device_class_name}: none is "
+                f"left for request {body.request}, unless they allow multiple allocations"
+            )
+            wish = f"remove request {body.request}, or give {taker.request} a selector or a count"
+            yield FieldProblem(f"{taker.path}.allocationMode", "all-devices-twice", text, wish)
+            break
+
+
+def _takes_devices(body: WrittenChoice) -> bool:
+    """Return whether a request gets whole devices: not with admin access, and not a capacity of shared ones."""
+    return not getattr(body.asked, "admin_access", None) and body.asked.capacity is None
+
+
+def _selectors(body: WrittenChoice) -> set[str]:
+    return {selector.cel.expression for selector in body.asked.selectors if selector.cel is not None}
+
+
 def capacity_problems(manifest: LintedObject, surroundings: LintContext) -> Iterator[FieldProblem]:
     """Yield requests for a capacity that no device has, or has enough of."""
     for body in written_choices(manifest):
@@ -238,8 +342,10 @@ def capacity_problems(manifest: LintedObject, surroundings: LintContext) -> Iter
             if not there:
                 names = sorted({one for capacity in known for one in capacity})
                 text = f"{asked} of {name} is requested, but no matching device has a capacity of that name"
-                wish = did_you_mean(name, names) or (f"they have {', '.join(names)}" if names else "remove the request")
-                yield FieldProblem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
+                wish = suggest_names(name, names) or (
+                    f"they have {', '.join(names)}" if names else "remove the request"
+                )
+                yield FieldProblem(path, "too-much-capacity", text, wish, key=True)
             elif asked > max(there):
                 text = f"{asked} of {name} is requested, but no matching device has more than {max(there)}"
                 yield FieldProblem(path, "too-much-capacity", text, f"request at most {max(there)}")

@@ -6,6 +6,7 @@ intention is certain; all remedies of a finding are applied together, or none.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -14,6 +15,16 @@ import msgspec
 from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
+from dra_kit.diagnosis.lint.placement import (
+    STATUS,
+    Level,
+    level_to_add,
+    level_to_remove,
+    may_have,
+    other_kind,
+    other_place,
+    replacement,
+)
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -24,14 +35,16 @@ from dra_kit.kubernetes.resource.schema.types import (
     struct,
     zero,
 )
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.kubernetes.values.semver import Version
+from dra_kit.text import probable_names, suggest_names, unambiguous_correction
 
-_STATUS: Final = "status"
-"""Written by schedulers, controllers and drivers, never by manifests."""
 _ELSEWHERE: Final = {
     "basic": "since v1beta2 a device has these fields itself",
     "source": "since Kubernetes 1.31 its fields are in the entry itself",
 }
+_PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")
+_MANY: Final = 20
+"""Fields of a type from which on they are listed only if nothing else can be said."""
 _TRUTH: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _WANTED: Final = {
@@ -131,7 +144,7 @@ def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, li
     Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored.
     """
     problems: list[FieldProblem] = []
-    return _cleaned(value, type_name, path, problems), problems
+    return _cleaned(value, type_name, path, problems, None), problems
 
 
 def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
@@ -144,7 +157,7 @@ def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
     return False
 
 
-def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem]) -> Any:
+def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem], above: Level | None) -> Any:
     """Return the valid parts of a value; None if the value does not fit its type."""
     if type_name in READERS:
         problem = _misfit(value, type_name, path)
@@ -154,44 +167,63 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem]
         return value
     if type_name.startswith(LIST):
         if not isinstance(value, list):
-            wish = "begin each item with '- '" if isinstance(value, Mapping) else ""
             sure = (Enlist(path),) if _may_be(value, item_type(type_name)) else ()
             text = f"must be a list, not {short_json(value)}"
-            problems.append(FieldProblem(path, "wrong-type", text, wish, key=True, remedies=sure))
+            problems.append(FieldProblem(path, "wrong-type", text, as_list(value, type_name), key=True, remedies=sure))
             return None
         below = item_type(type_name)
-        return [_item(item, below, f"{path}[{index}]", problems) for index, item in enumerate(value)]
+        return [_item(item, below, f"{path}[{index}]", problems, above) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
         wanted = "a map" if type_name.startswith(MAP) else "an object"
-        problems.append(FieldProblem(path, "wrong-type", f"must be {wanted}, not {short_json(value)}", key=True))
+        text = f"must be {wanted}, not {short_json(value)}"
+        problems.append(FieldProblem(path, "wrong-type", text, as_object(value, type_name), key=True))
         return None
     if type_name.startswith(MAP):
         below = item_type(type_name)
-        return {key: _item(item, below, f"{path}[{key}]", problems) for key, item in value.items()}
+        return {key: _item(item, below, f"{path}[{key}]", problems, above) for key, item in value.items()}
     known = struct(type_name)
     assert known is not None  # noqa: S101 - the table has no other types
-    return _fields(value, known, path, problems)
+    return _fields(value, known, Level(path, type_name, above), problems)
 
 
-def _item(value: Any, type_name: str, path: str, problems: list[FieldProblem]) -> Any:
+def _item(value: Any, type_name: str, path: str, problems: list[FieldProblem], above: Level | None) -> Any:
     """Return an item of a list or map; an invalid item becomes a zero value, so that others retain their positions."""
-    cleaned = None if value is None else _cleaned(value, type_name, path, problems)
+    cleaned = None if value is None else _cleaned(value, type_name, path, problems, above)
     return zero(type_name) if cleaned is None else cleaned
 
 
-def _fields(value: Mapping[str, Any], known: SchemaType, path: str, problems: list[FieldProblem]) -> dict[str, Any]:
+def _fields(value: Mapping[str, Any], known: SchemaType, level: Level, problems: list[FieldProblem]) -> dict[str, Any]:
     made = {}
     for key, item in value.items():
-        where = f"{path}.{key}" if path else key
-        if where == _STATUS:
+        where = level.field(key)
+        if where == STATUS:
             continue
+        name: str | None = key
         if key not in known.fields:
-            problems.append(_unknown(key, where, known, value))
-        elif item is not None:
-            cleaned = _cleaned(item, known.fields[key].type, where, problems)
+            name = in_right_case(key, value, known.fields)  # its value is checked under the right name
+            found = _unknown(key, value, known, level) if name is None else in_another_case(where, name, key)
+            problems.append(found)
+        if name is not None and item is not None:
+            cleaned = _cleaned(item, known.fields[name].type, where, problems, level)
             if cleaned is not None:
-                made[key] = cleaned
+                made[name] = cleaned
     return made
+
+
+def in_another_case(path: str, right: str, key: str) -> FieldProblem:
+    """Return the problem of a field whose name has another case than the API's."""
+    wish = f'did you mean "{right}"?'
+    text = f"unknown field {key}"
+    return FieldProblem(path, "unknown-field", text, wish, key=True, remedies=(Rename(path, right),))
+
+
+def in_right_case(key: str, holder: Iterable[str], fields: Iterable[str]) -> str | None:
+    """Return the only field that a key means in another case; None if there is none or the object has it already."""
+    folded = key.casefold()
+    same = [name for name in fields if name.casefold() == folded]
+    if len(same) != 1 or sum(other.casefold() == folded for other in holder) > 1:
+        return None
+    return same[0]
 
 
 def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
@@ -202,16 +234,102 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
         if isinstance(value, str) and type_name in _WRITTEN:
             return FieldProblem(path, "wrong-type", str(error))
         plain = _plain(value) if type_name != "string" else None
-        wish = (
-            f"write it without quotes: {value}"
-            if plain is not None and not check_structure(plain, type_name)[1]
-            else ""
-        )
+        wish = f"write it without quotes: {value}" if plain is not None and _is_valid(plain, type_name) else ""
         quoted = type_name == "string" and isinstance(value, bool | int | float)
         sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
+        inner = _inner_scalar(value)
+        if inner is not None and _is_valid(inner, type_name):
+            wish = f"write the value itself: {_shown(inner)}"
         text = f"must be {wanted}, not {short_json(value)}"
         return FieldProblem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
     return None
+
+
+def _is_valid(value: Any, type_name: str) -> bool:
+    return not check_structure(value, type_name)[1]
+
+
+def _inner_scalar(value: Any) -> Any:
+    """Return the only scalar in an object or list: ``{value: 1}``, ``[{name: x}]``; None for any other value."""
+    inner = value
+    while isinstance(inner, list | Mapping) and len(inner) == 1:
+        inner = inner[0] if isinstance(inner, list) else next(iter(inner.values()))
+    return None if inner is value or isinstance(inner, list | Mapping) else inner
+
+
+def _shown(value: Any) -> str:
+    """Return a value as YAML in one line; strings without quotes if they need none."""
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def as_object(value: Any, type_name: str) -> str:
+    """Return how to write a scalar or list as the object or map of a type; empty if that is unknown."""
+    if isinstance(value, list):
+        return _list_as_object(value, type_name)
+    if isinstance(value, Mapping) or type_name.startswith(MAP):
+        return ""
+    match type_name.rpartition(".")[2]:
+        case "DeviceAttribute":
+            return f"write {{{_attribute_type(value)}: {_shown(value)}}}"
+        case "PodResourceClaim":
+            claim = f"{{name: {_shown(value)}, resourceClaimName: <claim>}}"
+            return f"write {claim}, or resourceClaimTemplateName: <template>"
+        case "DeviceRequest":
+            return f"write {{name: {_shown(value)}, exactly: {{deviceClassName: <class>}}}}"
+        case "DeviceSelector":
+            return "write {cel: {expression: …}}"
+        case "CELDeviceSelector":
+            return "write {expression: …}"
+        case "ExactDeviceRequest":
+            return f"write {{deviceClassName: {_shown(value)}}}"
+        case "ResourcePool":
+            return f"write {{name: {_shown(value)}, generation: 1, resourceSliceCount: 1}}"
+        case "Taint" | "DeviceTaint":
+            return f"write {{key: {_shown(value)}, effect: NoSchedule}}"
+        case "Toleration" | "DeviceToleration":
+            return f"write {{key: {_shown(value)}, operator: Exists}}"
+    known = struct(type_name)
+    fields = known.fields if known is not None else {}
+    # the field that an object of this type is mostly written for
+    name = next((name for name in ("name", "value") if name in fields and _is_valid(value, fields[name].type)), None)
+    return f"write {{{name}: {_shown(value)}}}" if name is not None else ""
+
+
+def _list_as_object(value: list[Any], type_name: str) -> str:
+    known = None if type_name.startswith(MAP) else struct(type_name)
+    if known is None:
+        named = bool(value) and all(isinstance(item, Mapping) and "name" in item for item in value)
+        return "write each item as <name>: {…}" if named else ""
+    fields = [name for name, entry in known.fields.items() if value and may_have(value, entry.type)]
+    return f"write the list in the field {fields[0]}" if len(fields) == 1 else ""
+
+
+def _attribute_type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int"
+    try:
+        Version(str(value))
+    except ValueError:
+        return "string"
+    return "version"
+
+
+def as_list(value: Any, type_name: str) -> str:
+    """Return how to write an object or scalar as the list of a type; empty if that is unknown."""
+    below = struct(item_type(type_name)) if not item_type(type_name).startswith((LIST, MAP)) else None
+    if isinstance(value, Mapping):
+        names = below is not None and "name" in below.fields and value and not value.keys() & below.fields.keys()
+        if names and all(isinstance(item, Mapping) for item in value.values()):
+            return f"write the names as items: [{{name: {_shown(next(iter(value)))}, …}}]"
+        return "begin each item with '- '"
+    if below is None:
+        return f"write [{_shown(value)}]" if _is_valid(value, item_type(type_name)) else ""
+    item = as_object(value, below.name).removeprefix("write ")
+    return f"write [{item}]" if item.startswith("{") and item.endswith("}") else ""
 
 
 def _plain(value: Any) -> int | bool | None:
@@ -228,29 +346,69 @@ def _may_be(value: Any, type_name: str) -> bool:
     return all(problem.remedies for problem in check_structure(value, type_name)[1])
 
 
-def _unknown(key: str, path: str, known: SchemaType, holder: Mapping[str, Any]) -> FieldProblem:
+def _unknown(key: str, holder: Mapping[str, Any], known: SchemaType, level: Level) -> FieldProblem:
+    path = level.field(key)
     parent = path.removesuffix(key)
     # a field one level too high is more likely than a similar name
     below = _below(key, known)
+    near = probable_names(key, known.fields)
+    instead = ""
     sure: tuple[Remedy, ...] = ()
-    if len(below) == 1:
+    if old := replacement(key, holder[key], level):
+        wish = old
+    elif len(below) == 1:
         wish, instead = f"it belongs one level deeper: {below[0]}.{key}", f"{parent}{below[0]}.{key}"
         sure = _enclosed(parent.removesuffix("."), below[0], known, holder)
-    elif near := did_you_mean(key, known.fields):
-        wish, instead = near.removeprefix("; "), parent + near.partition('"')[2].partition('"')[0]
+    elif key in _ELSEWHERE:
+        wish = _ELSEWHERE[key]
+        if isinstance(holder[key], Mapping) and holder[key].keys() <= known.fields.keys():
+            sure = (Unwrap(parent.removesuffix("."), key),)
+    elif near:
+        wish, instead = suggest_names(key, known.fields), parent + near[0]
         name = unambiguous_correction(key, known.fields)
         if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type):
             sure = (Rename(path, name),)
+    elif _may_be_value(key, holder, known):
+        wish, instead = 'did you mean "value"?', f"{parent}value"
+    elif key == "value" and level.type.endswith(".DeviceAttribute"):
+        wish = f"write {_attribute_type(holder[key])}: {_shown(holder[key])}"
     else:
-        wish, instead = _ELSEWHERE.get(key) or f"known here: {', '.join(sorted(known.fields))}", ""
-        if key in _ELSEWHERE and isinstance(holder[key], Mapping) and holder[key].keys() <= known.fields.keys():
-            sure = (Unwrap(parent.removesuffix("."), key),)
+        wish, instead = _placed(key, holder, known, level), f"{parent}name" if _is_named(key, holder, known) else ""
     return FieldProblem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
+
+
+def _placed(key: str, holder: Mapping[str, Any], known: SchemaType, level: Level) -> str:
+    """Return where a field belongs that is not similar to another one, or which fields are known."""
+    value = holder[key]
+    if _is_named(key, holder, known):
+        return f"write name: {key}, and its fields beside it"
+    if wish := level_to_add(key, value, known) or level_to_remove(key, value, known, level):
+        return wish
+    if wish := other_place(key, value, level):
+        return wish
+    elsewhere = other_kind(key, value, level)
+    if len(known.fields) > _MANY and elsewhere:
+        return elsewhere
+    return "; ".join(filter(None, (f"known here: {', '.join(sorted(known.fields))}", elsewhere)))
+
+
+def _is_named(key: str, holder: Mapping[str, Any], known: SchemaType) -> bool:
+    """Return whether a key is the missing ``name`` of an item: ``gpu: {resourceClaimName: a}``."""
+    value = holder[key]
+    has_fields = isinstance(value, Mapping) and bool(value) and value.keys() <= known.fields.keys()
+    return has_fields and "name" in known.fields and "name" not in {*holder, *value}
+
+
+def _may_be_value(key: str, holder: Mapping[str, Any], known: SchemaType) -> bool:
+    """Return whether a field is probably the misnamed ``value`` of an object that has little else."""
+    if "value" not in known.fields or "value" in holder or len(known.fields) > 2:
+        return False
+    return not isinstance(holder[key], Mapping) and _is_valid(holder[key], known.fields["value"].type)
 
 
 def _below(key: str, known: SchemaType) -> list[str]:
     """Return the fields that contain a field of that name."""
-    inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != _STATUS}
+    inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != STATUS}
     return [name for name, found in inner.items() if found is not None and key in found.fields]
 
 

@@ -16,17 +16,24 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     comparison_of,
     conjuncts,
     string_constant,
+    value_read,
 )
 from dra_kit.diagnosis.selector_mistakes.text_rules import (
     SOME_DRIVER,
+    attribute_field,
+    attribute_quantity,
     attribute_without_domain,
+    capacity_use,
     domain_with_name,
     hyphenated_name,
     invalid_constant,
     list_attribute,
     missing_device,
+    name_with_domain,
+    plain_quantity,
     python_constant,
     quantity_argument,
+    quantity_as_text,
     quantity_comparison,
     sign_method,
     single_equals,
@@ -41,6 +48,7 @@ from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH
 from dra_kit.kubernetes.cel.tree import SyntaxNode
 from dra_kit.kubernetes.values.json import byte_length
 
+STANDARD_DOMAIN: Final = "resource.kubernetes.io"
 STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
 """Attributes of Kubernetes' own domain, regardless of the driver."""
 _NodeRule: TypeAlias = Callable[[SyntaxNode, ManifestExpression], Iterator[Mistake]]
@@ -57,6 +65,16 @@ _EXPLAINING: Final[tuple[_NodeRule, ...]] = (
     unknown_function,
 )
 """Rules that explain why an expression does not compile."""
+_ALWAYS: Final[tuple[_NodeRule, ...]] = (
+    attribute_quantity,
+    attribute_field,
+    quantity_as_text,
+    invalid_constant,
+    version_as_text,
+)
+"""Rules about expressions that compile or do not."""
+_OF_TYPES: Final = frozenset({"attribute-quantity", "quantity-as-text", "version-as-text"})
+"""Rules that guess the type of an attribute."""
 
 
 def mistakes(
@@ -73,11 +91,20 @@ def mistakes(
     likely = _only(expression.nodes(), expression)
     of_text = [_of_driver(found, named, likely, advertised) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
-    if any(mistake.rule == "attribute-type" for mistake in of_devices):
-        # if the type is known, a string need not be guessed to be a version
-        of_text = [mistake for mistake in of_text if mistake.rule != "version-as-text"]
+    for known in of_devices:
+        # what is known about an attribute need not be guessed
+        of_text = [guess for guess in of_text if guess.rule not in _OF_TYPES or not _is_about(guess, known, expression)]
     yield from of_text
     yield from of_devices
+
+
+def _is_about(guess: Mistake, known: Mistake, expression: ManifestExpression) -> bool:
+    """Return whether two mistakes are in one comparison."""
+    return any(
+        node.start <= min(guess.start, known.start) and max(guess.end, known.end) <= node.end
+        for node in expression.nodes()
+        if comparison_of(node, value_read) is not None or capacity_use(node, expression) is not None
+    )
 
 
 def driver_of(expression: ManifestExpression) -> str:
@@ -105,7 +132,7 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
     kind: Kind = "capacity" if found.help.startswith("write device.capacity") else "attributes"
     has = bool(name) and advertised is not None and read in advertised.names(kind, name)
     if read in STANDARD and not has:
-        return replace(found, help=found.help.replace(SOME_DRIVER, "resource.kubernetes.io"), fix=())
+        return replace(found, help=found.help.replace(SOME_DRIVER, STANDARD_DOMAIN), fix=())
     sure = has or (bool(name) and name not in drivers)
     fix = tuple(replace(one, text=one.text.replace(SOME_DRIVER, name)) for one in found.fix) if sure else ()
     shown = name or likely or SOME_DRIVER
@@ -115,11 +142,12 @@ def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised 
 def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
     if expression.error is not None:
         explained = (
-            [*single_equals(expression), *word_operator(expression)]
+            [*single_equals(expression), *word_operator(expression), *plain_quantity(expression)]
             if expression.root is None
             else [*missing_device(expression), *_of_nodes(_EXPLAINING, expression)]
         )
-        yield from explained or [_compile_error(expression, expression.error)]
+        guessed = any(_of_nodes((attribute_quantity, attribute_field), expression))
+        yield from explained or ([] if guessed else [_compile_error(expression, expression.error)])
     elif expression.program is not None and expression.program.cost > MAX_COST:
         cost = expression.program.cost
         estimate = "has no bound" if cost > 2**60 else f"is {cost:,}"
@@ -127,7 +155,8 @@ def _of_text(expression: ManifestExpression) -> Iterator[Mistake]:
         wish = "avoid loops in loops, and matches() or contains() on long strings"
         yield Mistake("cel-cost", 0, len(expression.text), message, wish)
     yield from domain_with_name(expression)
-    yield from _of_nodes((invalid_constant, version_as_text), expression)
+    yield from name_with_domain(expression)
+    yield from _of_nodes(_ALWAYS, expression)
 
 
 def _of_nodes(rules: Iterable[_NodeRule], expression: ManifestExpression) -> Iterator[Mistake]:

@@ -25,18 +25,19 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     string_constant,
     value_read,
 )
-from dra_kit.diagnosis.selector_mistakes.text_rules import as_version, compared, is_version
+from dra_kit.diagnosis.selector_mistakes.text_rules import COMPARING, as_version, capacity_use, compared, is_version
 from dra_kit.errors import CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.program import Selector
 from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
 
 _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "capacity"}
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_MADE: Final = {"semver": "version", "quantity": "quantity"}
 _TRUTH: Final = frozenset({"true", "false"})
 
 
@@ -44,10 +45,12 @@ def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> I
     """Yield what an expression reads and no known device has."""
     yield from _drivers(expression, advertised)
     for read in reads(expression):
-        if read.domain and "/" not in read.domain and not read.last:
+        if read.domain and "/" not in f"{read.domain}{read.name or ''}" and not read.last:
             yield from _name(expression, read, advertised)
-    if expression.error is None:  # otherwise, type errors are already reported
-        for node in expression.nodes():
+    for node in expression.nodes():
+        use = capacity_use(node, expression)
+        # other type errors of expressions that do not compile are already reported
+        if expression.error is None or (use is not None and use.is_quantity):
             yield from _type(expression, node, advertised)
 
 
@@ -72,7 +75,9 @@ def unknown_driver(name: str, advertised: Advertised) -> str | None:
     """Return the remedy for the name of a driver without devices; None if it may be correct."""
     if name in advertised.drivers:
         return None
-    near = did_you_mean(name, advertised.drivers).removeprefix("; ")
+    # gpu.example.org is probably gpu.example.com, and nic.example.com is another driver
+    alike = [driver for driver in advertised.drivers if driver.partition(".")[0] == name.partition(".")[0]]
+    near = suggest_names(name, advertised.drivers) or did_you_mean(name, alike).removeprefix("; ")
     if near or (advertised.complete and advertised.total):
         return near or f"there are devices of {_listed(advertised.drivers)}"
     return None
@@ -83,7 +88,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     kind, other = read.kind, _OTHER[read.kind]
     domains = advertised.domains(kind) | advertised.domains(other) | advertised.drivers
     if read.domain not in domains:
-        near = did_you_mean(read.domain, domains).removeprefix("; ")
+        near = suggest_names(read.domain, domains)
         if (near or advertised.complete) and advertised.total and not (read.tested and not near):
             wish = near or f"they have {_listed(domains)}"
             message = f"no device has attributes or capacities in the domain {json.dumps(read.domain)}"
@@ -96,7 +101,7 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     known = advertised.names(kind, read.domain)
     if read.name is None or read.name in known:
         return
-    near = did_you_mean(read.name, known).removeprefix("; ")
+    near = suggest_names(read.name, known)
     # a standard attribute such as pcieRoot is in a domain of Kubernetes
     homes = sorted(domain for domain in advertised.domains(kind) if read.name in advertised.names(kind, domain))
     if homes and read.domain in advertised.drivers:
@@ -109,19 +114,17 @@ def _name(expression: ManifestExpression, read: Read, advertised: Advertised) ->
     elsewhere = read.name in advertised.names(other, read.domain)
     if not near and not elsewhere and (read.tested or not advertised.speaks_for(read.domain)):
         return
+    fix = _renamed(expression, read, "" if elsewhere else unambiguous_correction(read.name, known))
     if elsewhere:
         wish = f'it is {_with_article(_SINGULAR[other])}: device.{other}["{read.domain}"].{read.name}'
+        uses = (capacity_use(node, expression) for node in expression.nodes()) if kind == "attributes" else ()
+        if use := next((use for use in uses if use is not None and use.read.node is read.node), None):
+            wish = f"it is a capacity: write {use.text}"
+            fix = use.fix
     else:
         wish = f"{near} they have {_listed(known)}".lstrip() if known else "they have none there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
-    suggestion = "" if elsewhere else unambiguous_correction(read.name, known)
-    yield Mistake(
-        f"unknown-{_SINGULAR[kind]}",
-        *read.name_span(expression.text),
-        message,
-        wish,
-        _renamed(expression, read, suggestion),
-    )
+    yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish, fix)
 
 
 def _domain(expression: ManifestExpression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
@@ -154,7 +157,7 @@ def _fails(expression: ManifestExpression, read: Read, advertised: Advertised) -
 
 
 def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertised) -> Iterator[Mistake]:
-    sides = comparison_of(node, value_read)
+    sides = comparison_of(node, value_read) or _method_sides(node)
     if sides is None:
         return
     left, operator, right = sides
@@ -162,8 +165,11 @@ def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertis
     if read is None or read.kind != "attributes" or not read.domain or not read.name or given is None:
         return
     trait = advertised.names("attributes", read.domain).get(read.name)
-    is_ordered = operator in ORDERED.values()
-    if trait is None or any(_fits(given, of, ordered=is_ordered) for of in trait.types):
+    is_method = operator in COMPARING
+    is_ordered = is_method or operator in ORDERED.values()
+    if trait is None or (is_method and (given not in _MADE.values() or given in trait.types)):
+        return
+    if any(_fits(given, of, ordered=is_ordered) for of in trait.types):
         return
     found = " or ".join(sorted(trait.types))
     message = f"{read.name} is {_with_article(found)}, and never equal to {_with_article(given)}"
@@ -172,6 +178,13 @@ def _type(expression: ManifestExpression, node: SyntaxNode, advertised: Advertis
     wish = _wish(left.text(expression.text), operator, right, trait, expression.text)
     fix = _retyped(operator, right, trait, expression)
     yield Mistake("attribute-type", right.start, right.end, message, wish, fix)
+
+
+def _method_sides(node: SyntaxNode) -> tuple[SyntaxNode, str, SyntaxNode] | None:
+    """Return the object, method and argument of a call that compares quantities or versions."""
+    if isinstance(node, CallNode) and node.function in COMPARING and node.target and len(node.arguments) == 1:
+        return node.target, node.function, node.arguments[0]
+    return None
 
 
 def _retyped(operator: str, right: SyntaxNode, trait: Trait, expression: ManifestExpression) -> tuple[Replacement, ...]:
@@ -196,8 +209,8 @@ def _fits(given: str, of: str, *, ordered: bool) -> bool:
 
 
 def _type_of(node: SyntaxNode) -> str | None:
-    if isinstance(node, CallNode) and node.target is None and node.function == "semver":
-        return "version"
+    if isinstance(node, CallNode) and node.target is None and node.function in _MADE:
+        return _MADE[node.function]
     if not isinstance(node, LiteralNode):
         return None
     names = {bool: "bool", int: "int", float: "double", str: "string"}
@@ -206,6 +219,10 @@ def _type_of(node: SyntaxNode) -> str | None:
 
 def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) -> str:
     constant = string_constant(right)
+    if "string" in trait.types and _type_of(right) == _QUANTITY:
+        of_string, given = f"quantity({left})", right.text(text)
+        whole = f"{of_string}.{operator}({given})" if operator in COMPARING else compared(of_string, operator, given)
+        return f"write {whole}; devices have {trait.shown()}"
     if constant is not None:
         if "version" in trait.types:
             version = as_version(constant)
@@ -406,6 +423,18 @@ class Advertised:
             known = found.get(key)
             found[key] = (known[0], known[1] + 1) if known is not None else (_known(slice_, device), 1)
         return list(found.values())
+
+    @cached_property
+    def evicting_taints(self) -> Sequence[v1.DeviceTaint]:
+        """The taints of devices that evict pods: those with the effect NoExecute."""
+        tainted = (slice_ for slice_ in self._slices if slice_.usual is None)
+        return [
+            taint
+            for slice_ in tainted
+            for device in slice_.devices
+            for taint in device.taints
+            if taint.effect == "NoExecute"
+        ]
 
     def domains(self, kind: Kind) -> frozenset[str]:
         """Return the domains in which devices have attributes or capacities."""

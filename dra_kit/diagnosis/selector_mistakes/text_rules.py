@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
+
 from dra_kit.diagnosis.selector_mistakes.expression import (
     COMPARISONS,
     EQUAL,
@@ -15,6 +17,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     SWAPPED,
     ManifestExpression,
     Mistake,
+    Read,
     Replacement,
     comparison_of,
     constant_text,
@@ -32,11 +35,13 @@ from dra_kit.kubernetes.cel.libraries import functions
 from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from dra_kit.kubernetes.values.semver import Version
-from dra_kit.text import did_you_mean, unambiguous_correction
+from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
 
 _METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
-_COMPARING: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
+COMPARING: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 """Methods of quantities and versions that take another one."""
+_OF_QUANTITIES: Final = frozenset({"add", "asApproximateFloat", "asInteger", "isInteger", "sub"})
+"""Methods that only quantities have."""
 _TYPES: Final = {int: "int", float: "double", str: "string"}
 _DECIMAL: Final = frozenset("kMGTPE")
 """Suffixes of powers of 1000; each has a counterpart for powers of 1024."""
@@ -62,6 +67,10 @@ def quantity_comparison(node: SyntaxNode, expression: ManifestExpression) -> Ite
     quantity, operator, right = sides
     if operator in EQUAL.values() and is_quantity(right):
         return
+    if (read := value_read(right)) is not None and read.kind == "attributes":
+        return  # an attribute is never a quantity
+    if any(any(attribute_field(side, expression)) for side in (quantity, right)):
+        return
     other = "another quantity" if is_quantity(right) else _described(right)
     begin, end = operator_span(node, expression)
     text = expression.text
@@ -82,7 +91,7 @@ def quantity_argument(node: SyntaxNode, expression: ManifestExpression) -> Itera
     if is_number(argument) and _is_made_by("quantity", node):
         yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a string", f"write {given}")
     elif (
-        node.function in _COMPARING
+        node.function in COMPARING
         and node.target is not None
         and is_quantity(node.target)
         and isinstance(argument, LiteralNode)
@@ -91,6 +100,114 @@ def quantity_argument(node: SyntaxNode, expression: ManifestExpression) -> Itera
         wish = f"write {node.target.text(text)}.{node.function}({given})"
         fix = replacing(argument, given) if _has_unit(argument) else ()
         yield Mistake("quantity-argument", argument.start, argument.end, message, wish, fix)
+
+
+class CapacityUse(Struct, frozen=True):
+    """A comparison of an attribute with a quantity, a string with a unit, or a number.
+
+    Attributes:
+        read: the attribute.
+        node: the comparison.
+        text: the same comparison for a capacity of that name.
+        is_quantity: whether it can only be meant for a capacity.
+        fix: the edit that writes ``text``; empty for numbers, which have no unit.
+    """
+
+    read: Read
+    node: SyntaxNode
+    text: str
+    is_quantity: bool
+    fix: tuple[Replacement, ...]
+
+
+def capacity_use(node: SyntaxNode, expression: ManifestExpression) -> CapacityUse | None:
+    """Return the use of an attribute as if it were a capacity; None for any other node."""
+    text = expression.text
+    if sides := comparison_of(node, _attribute):
+        left, operator, right = sides
+        read, given = _attribute(left), _as_quantity(right, text)
+        if read is None or not (_is_made_by("quantity", right) or _has_unit(right) or is_number(right)):
+            return None
+        capacity = _of_capacity(read, text)
+        is_equality = operator in EQUAL.values()
+        whole = f"{capacity} {operator} {given}" if is_equality else compared(capacity, operator, given)
+        sure = not is_number(right) and _is_whole(node, expression)
+        return CapacityUse(read, node, whole, _is_made_by("quantity", right), replacing(node, whole) if sure else ())
+    return _capacity_method(node, expression) if isinstance(node, CallNode) and node.target is not None else None
+
+
+def _capacity_method(node: CallNode, expression: ManifestExpression) -> CapacityUse | None:
+    """``attribute.compareTo(quantity(…))``, ``quantity(…).compareTo(attribute)`` and ``attribute.asInteger()``."""
+    text, target = expression.text, node.target
+    read, whole = _attribute(target) if target is not None else None, ""
+    if read is not None and node.function in _OF_QUANTITIES and len(node.arguments) <= 1:
+        given = "".join(argument.text(text) for argument in node.arguments)
+        whole = f"{_of_capacity(read, text)}.{node.function}({given})"
+    elif node.function in COMPARING and len(node.arguments) == 1 and target is not None:
+        argument = node.arguments[0]
+        if read is not None and (_is_made_by("quantity", argument) or _has_unit(argument)):
+            whole = f"{_of_capacity(read, text)}.{node.function}({_as_quantity(argument, text)})"
+        elif (read := _attribute(argument)) is not None and _is_made_by("quantity", target):
+            whole = f"{target.text(text)}.{node.function}({_of_capacity(read, text)})"
+    if read is None or not whole:
+        return None
+    fix = replacing(node, whole) if _is_whole(node, expression) else ()
+    return CapacityUse(read, node, whole, is_quantity=True, fix=fix)
+
+
+def _attribute(node: SyntaxNode) -> Read | None:
+    read = value_read(node)
+    return read if read is not None and read.kind == "attributes" else None
+
+
+def _of_capacity(read: Read, text: str) -> str:
+    return read.node.text(text).replace("device.attributes", "device.capacity", 1)
+
+
+def attribute_quantity(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
+    """``attribute >= quantity("80Gi")`` and ``attribute.compareTo(quantity("80Gi"))``."""
+    use = capacity_use(node, expression)
+    if use is not None and use.is_quantity:
+        name = use.read.name or "it"
+        message = "an attribute is a string, a number, a boolean or a version, and never a quantity"
+        yield Mistake("attribute-quantity", node.start, node.end, message, f"if {name} is a capacity, write {use.text}")
+
+
+def quantity_as_text(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
+    """``attribute >= "80Gi"``."""
+    use, sides = capacity_use(node, expression), comparison_of(node, _attribute)
+    if use is None or sides is None or sides[1] not in ORDERED.values() or not _has_unit(sides[2]):
+        return
+    text = expression.text
+    message = f'{sides[1]} compares strings character by character ("100Gi" < "40Gi"), and fails for other attributes'
+    of_string = compared(f"quantity({sides[0].text(text)})", sides[1], _as_quantity(sides[2], text))
+    wish = f"if {use.read.name or 'it'} is a capacity, write {use.text}; if it is a string, write {of_string}"
+    yield Mistake("quantity-as-text", node.start, node.end, message, wish)
+
+
+_VALUE_FIELDS: Final = frozenset({
+    "string", "int", "bool", "version", "value", "strings", "ints", "bools", "versions",
+})  # fmt: skip
+"""Fields that the value of an attribute or capacity has in a ResourceSlice, and not in CEL."""
+
+
+def attribute_field(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
+    """``attribute.bool == true`` and ``capacity.value``."""
+    if not isinstance(node, SelectNode) or node.field not in _VALUE_FIELDS:
+        return
+    if (unqualified := read_of(node)) is not None and _is_name(unqualified, expression):
+        yield _without_domain(unqualified, expression)
+        return
+    read, text = read_of(node.operand), expression.text
+    is_test = isinstance(node.operand, SelectNode) and node.operand.test_only
+    if read is None or read.last or is_test or (read.kind == "capacity" and node.field != "value"):
+        return
+    whole = read.node.text(text)
+    start = text.find(node.field, node.operand.end, node.end)
+    message = f"{read.name or 'it'} has no .{node.field} in CEL: an attribute or capacity is its value"
+    fix = replacing(node, whole) if not node.test_only and start >= 0 else ()
+    wish = f"write has({whole})" if node.test_only else f"write {whole}"
+    yield Mistake("attribute-field", max(start, node.start), node.end, message, wish, fix)
 
 
 def sign_method(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
@@ -241,8 +358,8 @@ def unknown_function(node: SyntaxNode, expression: ManifestExpression) -> Iterat
         return
     synonym = _SYNONYMS.get(node.function.lower().replace("_", ""))
     names = [name for name in (*functions(), *_MACROS) if name.isidentifier()]
-    near = did_you_mean(node.function, names)
-    wish = f"write {synonym}" if synonym else near.removeprefix("; ") or "see docs/reference/cel.md"
+    near = suggest_names(node.function, names)
+    wish = f"write {synonym}" if synonym else near or "see docs/reference/cel.md"
     begin, end = operator_span(node, expression)
     if node.target is None:
         begin, end = node.start, node.start + len(node.function)
@@ -279,7 +396,7 @@ def version_comparison(node: SyntaxNode, expression: ManifestExpression) -> Iter
             fix = replacing(node, whole) if value_read(other) is not None else ()
             message = f"versions have no {text[begin:end]}"
             yield Mistake("version-comparison", begin, end, message, f"write {whole}", fix)
-    elif isinstance(node, CallNode) and node.function in _COMPARING and len(node.arguments) == 1:
+    elif isinstance(node, CallNode) and node.function in COMPARING and len(node.arguments) == 1:
         read = value_read(node.target) if node.target is not None else None
         argument = node.arguments[0]
         constant = constant_text(argument)
@@ -346,14 +463,27 @@ def attribute_without_domain(node: SyntaxNode, expression: ManifestExpression) -
         used = [node.target]
     for side in used:
         read = read_of(side)
-        if read is None or not read.last or read.tested or not read.domain or "/" in read.domain:
-            continue
-        message = f"{read.domain} is in the place of the domain, which is mostly the driver's name"
-        wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
-        whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
-        plain = read.domain.isidentifier() and read.domain.isascii()
-        fix = replacing(read.node, whole) if plain else ()
-        yield Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
+        if read is not None and read.last and not read.tested and read.domain and "/" not in read.domain:
+            yield _without_domain(read, expression)
+
+
+def _without_domain(read: Read, expression: ManifestExpression) -> Mistake:
+    message = f"{read.domain} is in the place of the domain, which is mostly the driver's name"
+    if read.name:
+        message += f"; an attribute or capacity is its value, without .{read.name}"
+    wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
+    whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
+    plain = read.domain is not None and read.domain.isidentifier() and read.domain.isascii()
+    fix = replacing(read.node, whole) if plain else ()
+    return Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
+
+
+def _is_name(read: Read, expression: ManifestExpression) -> bool:
+    """Return whether the domain of a read is a name, because ``.string`` or the like is after it."""
+    if read.last or read.tested or not read.domain or read.name not in _VALUE_FIELDS or re.search(r"[./]", read.domain):
+        return False
+    constants = [string_constant(node) for node in expression.nodes() if node is not read.domain_node]
+    return read.domain not in constants  # as in device.driver == "gpu"
 
 
 def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
@@ -364,13 +494,41 @@ def domain_with_name(expression: ManifestExpression) -> Iterator[Mistake]:
             seen.add(read.domain_span())
             domain, _, name = read.domain.partition("/")
             message = f"no domain contains a slash, so {read.domain} is never found"
+            has_field = not read.last and not read.tested and read.name in _VALUE_FIELDS
+            if has_field:
+                message += f"; an attribute or capacity is its value, without .{read.name}"
             wish = f'write device.{read.kind}["{domain}"].{name}'
             if read.tested and read.last:
                 wish = f'write "{name}" in device.{read.kind}["{domain}"]'
-            plain = read.last and not read.tested and name.isidentifier() and name.isascii()
+            plain = (read.last or has_field) and not read.tested and name.isidentifier() and name.isascii()
             whole = f"device.{read.kind}[{quoted(domain, expression.text)}].{name}"
             fix = replacing(read.node, whole) if plain else ()
             yield Mistake("domain-with-name", *read.domain_span(), message, wish, fix)
+
+
+_WITH_LISTS: Final = "; dra-kit lint --alpha checks for an API server with lists"
+
+
+def name_with_domain(expression: ManifestExpression) -> Iterator[Mistake]:
+    """``device.attributes["gpu.example.com"]["gpu.example.com/model"]``."""
+    for read in reads(expression):
+        if read.name and "/" in read.name and not read.tested and not read.last:
+            domain, _, name = read.name.partition("/")
+            message = f"no name contains a slash, so {read.name} is never found"
+            whole = f"device.{read.kind}[{quoted(domain, expression.text)}].{name}"
+            fix = replacing(read.node, whole) if name.isidentifier() and name.isascii() else ()
+            yield Mistake("domain-with-name", *read.name_span(expression.text), message, f"write {whole}", fix)
+
+
+_PLAIN_QUANTITY: Final = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[KMGTPE]i|[kMGTPE])(?!\w)")
+
+
+def plain_quantity(expression: ManifestExpression) -> Iterator[Mistake]:
+    """``device.capacity["d"].memory >= 40Gi``."""
+    for match in _unparsed(expression, _PLAIN_QUANTITY):
+        message = f"{match[0]} is not a constant of CEL, which has quantities only as strings"
+        wish = f'write quantity("{match[0]}"), and compare it by compareTo'
+        yield Mistake("quantity-argument", match.start(), match.end(), message, wish)
 
 
 def list_attribute(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
@@ -382,11 +540,11 @@ def list_attribute(node: SyntaxNode, expression: ManifestExpression) -> Iterator
         begin, end = operator_span(node, expression)
         argument = node.arguments[0].text(text) if node.arguments else "…"
         message = "the API server accepts includes only if its feature gate DRAListTypeAttributes is on"
-        wish = f"for a string, write {node.target.text(text)}.contains({argument})"
+        wish = f"for a string, write {node.target.text(text)}.contains({argument}){_WITH_LISTS}"
         yield Mistake("list-attribute", begin, end, message, wish)
     elif isinstance(node, ComprehensionNode) and not node.is_bind:
         read = read_of(node.iteration_range)
         if read is not None and read.kind == "attributes" and not read.last:
             message = "attributes are lists only if the feature gate DRAListTypeAttributes is on"
-            wish = f"compare the value itself: {node.iteration_range.text(text)} == …"
+            wish = f"compare the value itself: {node.iteration_range.text(text)} == …{_WITH_LISTS}"
             yield Mistake("list-attribute", node.place, node.place + 1, message, wish)

@@ -2,7 +2,7 @@
 
 Controllers of many API groups create pods: JobSet, LeaderWorkerSet, RayCluster, PyTorchJob, Volcano's Job and others
 contain a PodTemplateSpec at some path. Two others describe a pod in their own shape: KubeVirt's virtual machines
-(VirtualMachineInstanceSpec and GPU of kubevirt.io/v1) and Argo's workflows (WorkflowSpec and Template of
+(VirtualMachineInstanceSpec, GPU and Network of kubevirt.io/v1) and Argo's workflows (WorkflowSpec and Template of
 argoproj.io/v1alpha1).
 """
 
@@ -54,8 +54,8 @@ class PodTemplate(Struct, frozen=True):
 def pod_templates(obj: Any) -> Iterator[PodTemplate]:
     """Yield the pods that a Kubernetes object contains or describes, in order: of a Pod, its own spec.
 
-    A part of an object is a pod template if it has a ``spec`` or ``podSpec`` with containers. It is a pod spec if its
-    ``resourceClaims`` are those of a pod. Objects in other objects, such as Jobs in an AppWrapper, are searched too;
+    A part of an object is a pod template if it has a ``spec`` or ``podSpec`` with containers, and a pod spec if it
+    has containers and the ``resourceClaims`` of a pod. Objects in other objects, such as Jobs in an AppWrapper, count.
     ``metadata`` and ``status`` are skipped. Below the lists of containers and claims, values may have any type.
     """
     if not isinstance(obj, Mapping):
@@ -84,8 +84,6 @@ def _found(value: Any, path: str, holder: _Spec, *, is_top: bool = False) -> Ite
         yield PodTemplate(path, value, _mapping(holder.get("metadata")) if name == "spec" and not is_top else {})
     elif templates := _workflow_templates(value):
         yield from (_of_workflow(value, index, path) for index in templates)
-    elif has_claims:
-        yield PodTemplate(path, value)
     else:
         for key, item in value.items():
             yield from _found(item, f"{path}.{key}" if key.isidentifier() else f"{path}[{key}]", value)
@@ -111,14 +109,18 @@ def _are_pod_claims(value: Any) -> bool:
 
 
 def _machine_claims(spec: _Spec) -> list[tuple[str, _Spec]]:
-    """Return the devices of a virtual machine that name a claim, with their paths."""
+    """Return the devices and networks of a virtual machine that name a claim, with their paths."""
     devices = _mapping(_mapping(spec.get("domain")).get("devices"))
-    return [
+    found = [
         (f"domain.devices.{kind}[{index}]", device)
         for kind in _MACHINE_DEVICES
         for index, device in enumerate(_mappings(devices.get(kind)))
-        if "claimName" in device
     ]
+    found += [
+        (f"networks[{index}].resourceClaim", _mapping(network.get("resourceClaim")))
+        for index, network in enumerate(_mappings(spec.get("networks")))
+    ]
+    return [(place, named) for place, named in found if "claimName" in named]
 
 
 def _of_machine(spec: _Spec, path: str, holder: _Spec) -> PodTemplate:

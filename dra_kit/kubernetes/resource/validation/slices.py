@@ -77,7 +77,8 @@ def validate_slice(
     errors += _validate_scope(spec)
     # an empty list that is written out counts as set
     if {"devices", "shared_counters"} <= spec.model_fields_set:
-        errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
+        only_one = invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
+        errors.append(replace(only_one, counted=("sharedCounters", "devices")))
     replaced = None if devices_valid else {device.name: device for device in (old.spec.devices if old else ())}
     errors += _validate_devices(spec, replaced, fractional_ranges=fractional_ranges)
     errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters")

@@ -14,7 +14,7 @@ from dra_kit.kubernetes.cel.environment import new
 from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.validation.claims import environment
-from tests.unit.diagnosis.lint.texts import GUARD, A, C, claim, device_class, found, underlined
+from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, A, C, claim, device_class, found, underlined
 
 CASES = [
     ("cel-compile", f'{A}.model == "H200', '"', f'{A}.model == "H200"'),
@@ -44,6 +44,49 @@ CASES = [
     ("quantity-comparison", f'quantity("80Gi") < {C}.memory', "<", f'{C}.memory.isGreaterThan(quantity("80Gi"))'),
     ("quantity-argument", f'{C}.memory.isLessThan("80Gi")', '"80Gi"', f'{C}.memory.isLessThan(quantity("80Gi"))'),
     ("quantity-argument", f"{C}.memory == quantity(80)", "80", f'{C}.memory == quantity("80")'),
+    (
+        "attribute-quantity",
+        f'{A}.memory >= quantity("40Gi")',
+        f'{A}.memory >= quantity("40Gi")',
+        f'{C}.memory.compareTo(quantity("40Gi")) >= 0',
+    ),
+    (
+        "attribute-quantity",
+        f'{A}.memory.compareTo(quantity("40Gi")) >= 0',
+        f"{A}.memory.compareTo",
+        f'{C}.memory.compareTo(quantity("40Gi")) >= 0',
+    ),
+    (
+        "quantity-as-text",
+        f'{A}.memory >= "40Gi"',
+        f'{A}.memory >= "40Gi"',
+        f'quantity({A}.memory).compareTo(quantity("40Gi")) >= 0',
+    ),
+    ("attribute-quantity", f"{A}.memory.asInteger() > 4", f"{A}.memory.asInteger", f"{C}.memory.asInteger() > 4"),
+    (
+        "attribute-quantity",
+        f'quantity("40Gi").compareTo({A}.memory) <= 0',
+        "quantity",
+        f'quantity("40Gi").compareTo({C}.memory) <= 0',
+    ),
+    ("attribute-field", f"{A}.?rdma.bool.orValue(false)", "bool", f"{A}.?rdma.orValue(false)"),
+    ("domain-with-name", f'{A}["{DRIVER}/model"] == "a"', f'"{DRIVER}/model"', f'{A}.model == "a"'),
+    ("quantity-argument", f"{C}.memory >= 40Gi", "40Gi", f'{C}.memory.compareTo(quantity("40Gi")) >= 0'),
+    ("attribute-field", f"{A}.rdma.bool == true", "bool", f"{A}.rdma == true"),
+    ("attribute-field", f'has({A}.rdma.string) && {A}.rdma == "a"', "string", f'has({A}.rdma) && {A}.rdma == "a"'),
+    ("attribute-field", f'{C}.memory.value == quantity("1Gi")', "value", f'{C}.memory == quantity("1Gi")'),
+    (
+        "attribute-without-domain",
+        'device.attributes["model"].string == "H200"',
+        '"model"',
+        f'{A}.model == "H200"',
+    ),
+    (
+        "domain-with-name",
+        f'device.attributes["{DRIVER}/model"].string == "a"',
+        f'"{DRIVER}/model"',
+        f'{A}.model == "a"',
+    ),
     ("version-comparison", f'{A}.v > semver("1.2.3")', ">", f'{A}.v.isGreaterThan(semver("1.2.3"))'),
     ("version-comparison", f'{A}.v.isLessThan("1.2.3")', '"1.2.3"', f'{A}.v.isLessThan(semver("1.2.3"))'),
     ("version-as-text", f'{A}.v >= "1.2.3"', ">=", f'{A}.v.compareTo(semver("1.2.3")) >= 0'),
@@ -80,6 +123,12 @@ def test_a_mistake_is_found_with_position_and_remedy(rule: str, wrong: str, wher
         (f'{GUARD} && device.attributes["model"] == "H200"', f"write {A}.model"),
         (f'{GUARD} && device.capacity["memory"].isLessThan(quantity("1Gi"))', f"write {C}.memory"),
         ('device.attributes["model"] == "H200"', 'write device.attributes["<driver>"].model'),
+        (
+            f'{A}.memory.isGreaterThan(quantity("40Gi"))',
+            f'if memory is a capacity, write {C}.memory.isGreaterThan(quantity("40Gi"))',
+        ),
+        (f'{A}.memory == quantity("40Gi")', f'if memory is a capacity, write {C}.memory == quantity("40Gi")'),
+        (f'device.attributes["{DRIVER}/rdma"].bool', f"write {A}.rdma"),
     ],
 )
 def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, help_: str) -> None:
@@ -104,6 +153,15 @@ def test_each_rule_about_cel_has_a_case() -> None:
 def test_the_remedy_compiles(wrong: str) -> None:
     remedy = re.sub(r"^.*?write ", "", help_for(wrong))
     assert ids(remedy if "sign(" not in remedy else f"{remedy} == 1") == set()
+
+
+def test_an_attribute_may_be_called_like_a_field_of_a_value() -> None:
+    assert ids(f'{A}.version == "1" && {A}.string != "x"') == set()
+    assert ids('device.driver == "gpu" && device.attributes["gpu"].version == "1"') == set()
+
+
+def test_an_attribute_may_equal_a_string_with_a_unit() -> None:
+    assert ids(f'{A}.profile == "40Gi" && {A}.memory >= 42949672960') == set()
 
 
 def test_lists_are_fine_where_the_feature_gate_is_on() -> None:

@@ -28,6 +28,8 @@ def test_a_pod_with_its_claim_is_fine() -> None:
     [
         (BY_NAME, "[{name: gpu}, {name: gpuu}]", "unknown-claim", "gpuu", 'did you mean "gpu"?'),
         ("[]", "[{name: gpu}]", "unknown-claim", "gpu", "add it to resourceClaims of the pod"),
+        (BY_NAME, "[{name: gpu}, {name: nic-claim}]", "unknown-claim", "nic-claim", "it has gpu"),
+        (BY_NAME, "[{name: gpu, request: big-gpu}]", "unknown-request", "big-gpu", "it has gpu"),
         (BY_NAME, "[{name: gpu, request: gpus}]", "unknown-request", "gpus", 'did you mean "gpu"?'),
         (BY_NAME, "[{name: gpu, request: gpu/big}]", "unknown-request", "gpu/big", "write gpu: a container names"),
         (BY_NAME, "[]", "unused-claim", "gpu", "resources: {claims: [{name: gpu}]}"),
@@ -97,7 +99,21 @@ def test_a_claim_in_another_namespace_is_reported() -> None:
     here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
     (finding,) = found(f"{elsewhere}---\n{here}")
     assert finding.rule == "missing-claim"
+    assert "in another namespace than the pod: kitchen, not hall" in finding.message
+
+
+def test_a_similar_name_is_not_suggested_for_a_claim_in_another_namespace() -> None:
+    elsewhere = claim(name="lunch, namespace: kitchen")
+    here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
+    (finding,) = found(f"{elsewhere}---\n{claim(name='lunchh')}---\n{here}")
     assert "in another namespace" in finding.message
+
+
+def test_a_claim_of_a_removed_version_is_in_the_files() -> None:
+    elsewhere = claim(name="lunch, namespace: kitchen")
+    removed = claim(name="lunch, namespace: hall").replace("io/v1", "io/v1alpha2")
+    here = pod(BY_NAME, "[{name: gpu}]").replace("name: guest", "name: guest, namespace: hall")
+    assert rules(f"{elsewhere}---\n{removed}---\n{here}") == ["unknown-kind"]
 
 
 def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> None:
@@ -118,7 +134,27 @@ def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> Non
 def test_a_class_that_looks_misspelt_is_reported() -> None:
     (finding,) = found(f"{device_class(name='gpu')}---\n{claim('deviceClassName: gpuu')}")
     assert (finding.rule, finding.help, underlined(finding)) == ("unknown-class", 'did you mean "gpu"?', "gpuu")
-    assert rules(f"{device_class(name='gpu')}---\n{claim('deviceClassName: anything-else')}") == []
+
+
+@pytest.mark.parametrize(
+    ("known", "name"),
+    [
+        ("gpu.example.com", "anything-else"),
+        ("gpu.example.com", "npu.example.com"),
+        ("gpu.example.com", "vgpu.example.com"),
+        ("gpu.example.com", "gpu.example.net"),
+        ("nic-a", "nic-b"),
+        ("mig-1g", "mig-2g"),
+        ("gpu-shared", "gpu-shared-large"),
+    ],
+)
+def test_a_class_that_the_files_lack_may_be_in_the_cluster(known: str, name: str) -> None:
+    assert rules(f"{device_class(name=known)}---\n{claim(f'deviceClassName: {name}')}") == []
+
+
+@pytest.mark.parametrize("name", ["lunch-for-two", "munch"])
+def test_a_claim_that_the_files_lack_may_be_in_the_cluster(name: str) -> None:
+    assert rules(f"{claim(name=name)}---\n{pod(BY_NAME, '[{name: gpu}]')}") == []
 
 
 def test_a_class_that_the_cluster_does_not_have_is_reported() -> None:

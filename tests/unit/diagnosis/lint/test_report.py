@@ -49,7 +49,7 @@ def test_annotations_of_github_are_one_line_each() -> None:
         "a quantity cannot be compared with an int by >=%0Ahelp: write "
         'device.capacity["gpu.example.com"].memory.compareTo(quantity("80")) >= 0'
     )
-    assert format_github(found(pod("[{name: a, resourceClaimName: b}]", "[]"))).startswith("::warning file=order.yaml,")
+    assert format_github(found(pod("[{name: a, resourceClaimName: b}]", "[]"))).startswith("::notice file=order.yaml,")
 
 
 def test_json_has_all_fields() -> None:

@@ -18,7 +18,7 @@ ALPHA = LintContext(gates=FeatureGates.alpha())
         (claim("deviceClassName: gpu\nallocationMode: All\ncount: 2"), "2", "must not be specified when"),
         (claim("deviceClassName: Big_GPU"), "Big_GPU", "a lowercase RFC 1123 subdomain"),
         (claim("count: 1"), "exactly", "deviceClassName: Required value"),
-        (claim(extra="constraints: [{matchAttribute: numa}]"), "numa", "must be a domain and a name"),
+        (claim(extra="constraints: [{matchAttribute: a/b-c}]"), "a/b-c", "matchAttribute: Invalid value"),
         (claim(extra="constraints: [{requests: [gpuu], matchAttribute: a/b}]"), "gpuu", "must be the name of"),
         (claim(extra="config: [{opaque: {driver: gpu.example.com}}]"), "opaque", "parameters: Required value"),
         (claim(name="Lunch"), "Lunch", "metadata.name: Invalid value"),

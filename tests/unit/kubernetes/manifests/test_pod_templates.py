@@ -76,6 +76,7 @@ def test_a_template_has_the_metadata_beside_its_spec() -> None:
         {"kind": "CustomResourceDefinition", "spec": {"properties": {"spec": {"containers": {"type": "array"}}}}},
         {"kind": "Any", "spec": {"template": {"spec": {"containers": ["c"]}}}},
         {"kind": "Pod", "spec": None},
+        {"kind": "PodGroup", "spec": {"resourceClaims": SPEC["resourceClaims"]}},
         [],
         None,
     ],
@@ -95,6 +96,7 @@ spec:
         devices:
           gpus: [{name: passed, deviceName: x}, {name: g, claimName: gpu, requestName: large}]
           hostDevices: [{name: h, claimName: nic}]
+      networks: [{name: default, pod: {}}, {name: fast, resourceClaim: {claimName: line, requestName: port}}]
 """
 WORKFLOW = """
 kind: Workflow
@@ -121,11 +123,17 @@ def body(text: str) -> dict[str, Any]:
 def test_a_virtual_machine_uses_claims_in_one_container() -> None:
     (found,) = pod_templates(body(MACHINE))
     (container,) = found.spec["containers"]
-    assert container["resources"]["claims"] == [{"name": "gpu", "request": "large"}, {"name": "nic"}]
+    assert container["resources"]["claims"] == [
+        {"name": "gpu", "request": "large"},
+        {"name": "nic"},
+        {"name": "line", "request": "port"},
+    ]
     assert found.spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
     devices = "spec.template.spec.domain.devices"
     assert found.place("containers[0].resources.claims[0].request") == f"{devices}.gpus[1].requestName"
     assert found.place("containers[0].resources.claims[1].name") == f"{devices}.hostDevices[0].claimName"
+    network = "spec.template.spec.networks[1].resourceClaim.claimName"
+    assert found.place("containers[0].resources.claims[2].name") == network
     assert found.place("resourceClaims[0].name") == "spec.template.spec.resourceClaims[0].name"
 
 

@@ -10,7 +10,7 @@ from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import RULES
 from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from tests.unit.diagnosis.lint.texts import GUARD, KNOWN, WHOLE_CLUSTER, A, C, claim, device_class, fixed, pod
+from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, KNOWN, WHOLE_CLUSTER, A, C, claim, device_class, fixed, pod
 
 EXPRESSIONS = [
     (f'{A}.model = "a=b"', f'{A}.model == "a=b"'),
@@ -18,6 +18,8 @@ EXPRESSIONS = [
     (f'{A}.model <> "H200"', f'{A}.model != "H200"'),
     (f"{A}.mig and {A}.ecc or {A}.x", f"{A}.mig && {A}.ecc || {A}.x"),
     (f"{A}.mig == True", f"{A}.mig == true"),
+    (f"{A}.mig.bool == true", f"{A}.mig == true"),
+    (f'device.attributes["{DRIVER}/model"].string == "H200"', f'{A}.model == "H200"'),
     ('attributes["gpu.example.com"].mig', f"{A}.mig"),
     ('driver == "gpu.example.com"', GUARD),
     ('device.attribute["gpu.example.com"].mig', f"{A}.mig"),
@@ -73,6 +75,7 @@ def test_an_ambiguous_expression_is_not_fixed(expression: str) -> None:
 
 OF_DEVICES = [
     (f'{GUARD} && {A}.modle == "H200"', f'{GUARD} && {A}.model == "H200"'),
+    (f'{GUARD} && {A}.memory > quantity("80Gi")', f'{GUARD} && {C}.memory.isGreaterThan(quantity("80Gi"))'),
     (f'{GUARD} && has({A}.mig) && {A}.cores == "132"', f"{GUARD} && has({A}.mig) && {A}.cores == 132"),
     ('device.driver == "gpu.exmaple.com"', GUARD),
     (f'{A}.model == "H200"', f'{GUARD} && {A}.model == "H200"'),
@@ -200,6 +203,7 @@ def test_fixes_are_reported_with_their_positions_and_the_rest_remains() -> None:
 MORE = [
     (claim().replace("ResourceClaim", "Resourceclaim"), LintContext()),
     (claim().replace("io/v1", "io/v1beta2"), LintContext()),
+    (claim(extra="constraints: [{matchAttribute: model}]"), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), WHOLE_CLUSTER),
     (device_class(f'{GUARD} && {C}.memroy.compareTo(quantity("1Gi")) >= 0'), KNOWN),
