@@ -50,6 +50,7 @@ class Client:
     Attributes:
         requests: requests sent, by (verb, resource) as in RBAC rules, or ("get", path).
         answers: responses, by (verb, HTTP status as text); ``error`` for requests that got none.
+        server: the URL of the API server.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Client:
         self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout, connections=connections)
         self.requests: Counter[tuple[str, str]] = self._transport.requests
         self.answers: Counter[tuple[str, str]] = self._transport.answers
+        self.server: str = credentials.connection.server
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import Resource
+from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES, Resource
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -26,6 +26,7 @@ from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims, 
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
+from dra_kit.sandbox.controllers.root_certificates import RootCertificatePublisher
 from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
@@ -34,6 +35,7 @@ VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux reports how many clients may wait at a socket."""
+_RESOURCES: Final = (*SCHEDULING_RESOURCES, NAMESPACES, CONFIG_MAPS)
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 
 
@@ -94,9 +96,12 @@ class ControlPlane:
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1)
             late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
-            informers = self._informers = SharedInformers(client, SCHEDULING_RESOURCES, late=late)
+            informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
             manager = ControllerManager(
-                await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
+                await self.connect("kube-controller-manager"),
+                informers,
+                authority=self.server.authority,
+                time_scale=self._time_scale,
             )
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
@@ -188,9 +193,13 @@ def first_error(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
 
 
 class ControllerManager:
-    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads."""
+    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads.
 
-    def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
+    Args:
+        authority: of the API server's certificate, as PEM.
+    """
+
+    def __init__(self, client: Client, informers: SharedInformers, *, authority: str, time_scale: float = 1.0) -> None:
         self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
             for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, workloads.COMPONENT)
@@ -201,6 +210,7 @@ class ControllerManager:
             DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),
             PodGarbageCollector(client, informers, time_scale=time_scale),
             NodeLifecycleController(client, informers),
+            RootCertificatePublisher(client, informers, authority),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
         )
 
