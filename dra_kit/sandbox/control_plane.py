@@ -22,12 +22,12 @@ from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims, workloads
+from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
 from dra_kit.sandbox.controllers.root_certificates import RootCertificatePublisher
-from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
+from dra_kit.sandbox.controllers.workloads import COMPONENTS, WORKLOADS, WorkloadController
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 
@@ -200,11 +200,11 @@ class ControllerManager:
     """
 
     def __init__(self, client: Client, informers: SharedInformers, *, authority: str, time_scale: float = 1.0) -> None:
-        self._recorders = tuple(
+        claim_events, taint_events, *_ = self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
-            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, workloads.COMPONENT)
+            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, *COMPONENTS.values())
         )
-        claim_events, taint_events, workload_events = self._recorders
+        workload_events = dict(zip(COMPONENTS, self._recorders[2:], strict=True))
         self._controllers = (
             ResourceClaimController(client, informers, claim_events),
             DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),

@@ -295,6 +295,7 @@ def _version(pod: ObjectView) -> int:
 def _requested(pod: ObjectView) -> tuple[Any, ...]:
     """Return what others ask of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
+    gates = {gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()}
     return (
         pod["spec"],
         metadata.get("deletionTimestamp"),
@@ -303,6 +304,7 @@ def _requested(pod: ObjectView) -> tuple[Any, ...]:
         metadata.get("labels"),
         status.get("resourceClaimStatuses"),
         status.get("extendedResourceClaimStatus"),
+        [(item["type"], item["status"]) for item in status.get("conditions") or () if item["type"] in gates],
     )
 
 

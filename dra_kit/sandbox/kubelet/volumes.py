@@ -82,7 +82,7 @@ class ProjectedVolumes:
         shutil.rmtree(self._pods / pod_uid, ignore_errors=True)
 
     def _folder(self, pod: ObjectView, volume: str) -> Path:
-        return self._pods / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~projected" / volume
+        return self._pods / str(pod["metadata"]["uid"]) / "volumes" / "kubernetes.io~projected" / volume
 
     async def _token(self, pod: ObjectView, projection: Mapping[str, Any], seconds: int) -> bytes:
         who = pod_reference(pod)
