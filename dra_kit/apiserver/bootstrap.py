@@ -58,15 +58,25 @@ SERVICE_ADDRESS: Final = "10.96.0.1"
 """The first address of the range of Services: that of the API server."""
 
 
-def create_own_service(api: Api, port: int) -> None:
-    """Create the Service that leads pods to the API server, which listens on a port.
+def create_own_service(api: Api, host: str, port: int) -> None:
+    """Create the Service of the API server, and the endpoint that is behind it.
 
-    Source: Kubernetes 1.37 ``pkg/controlplane/controller/kubernetesservice``.
+    Sources: Kubernetes 1.37 ``pkg/controlplane/controller/kubernetesservice`` and ``pkg/controlplane/reconcilers``.
     """
     ports = [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]
     spec = {"clusterIP": SERVICE_ADDRESS, "type": "ClusterIP", "sessionAffinity": "None", "ports": ports}
     labels = {"component": "apiserver", "provider": "kubernetes"}
     create(api, "services", "kubernetes", "default", labels=labels, spec={**spec, "internalTrafficPolicy": "Cluster"})
+    named = {"name": "https", "port": port, "protocol": "TCP"}
+    create(
+        api, "endpoints", "kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"},
+        subsets=[{"addresses": [{"ip": host}], "ports": [named]}],
+    )  # fmt: skip
+    create(
+        api, "endpointslices.discovery.k8s.io", "kubernetes", "default",
+        labels={"kubernetes.io/service-name": "kubernetes"}, addressType="IPv6" if ":" in host else "IPv4",
+        endpoints=[{"addresses": [host], "conditions": {"ready": True}}], ports=[named],
+    )  # fmt: skip
 
 
 def create_initial_objects(api: Api) -> None:

@@ -22,7 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
-from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
+from dra_kit.apiserver.admission.webhooks import WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.authorization import aggregate_cluster_roles
@@ -157,10 +157,6 @@ class ApiServer:
             "preferences": {},
         }
 
-    def route_services(self, address: ServiceAddress) -> None:
-        """Let admission webhooks be Services: the function returns the URL for namespace, name and port."""
-        self._admission.webhooks.services = address
-
     def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with the logs of a source."""
         self.api.pod_log = source
@@ -173,7 +169,7 @@ class ApiServer:
             self._collector.close()
             self._collector = self._started_collector()
         create_initial_objects(self.api)
-        create_own_service(self.api, self.port)
+        create_own_service(self.api, self.host, self.port)
 
     async def __aenter__(self) -> Self:
         if self._collects_garbage:
@@ -207,7 +203,7 @@ class ApiServer:
             family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
             listening = self._serving.enter_context(socket.create_server((self.host, self.port), family=family))
             self.port = listening.getsockname()[1]
-            create_own_service(self.api, self.port)
+            create_own_service(self.api, self.host, self.port)
             self._connections = ConnectionLimiter(protocols, listening, self._ssl_context(), _limits())
             await self._serving.enter_async_context(self._connections.serving())
             if self.socket is not None:

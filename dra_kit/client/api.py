@@ -46,6 +46,7 @@ class Client:
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
         timeout: seconds for each request and its response.
         connections: for concurrent requests; the others wait. Each watch has its own connection in addition.
+        warnings: log each warning of the API server once.
 
     Attributes:
         requests: requests sent, by (verb, resource) as in RBAC rules, or ("get", path).
@@ -54,9 +55,17 @@ class Client:
     """
 
     def __init__(
-        self, credentials: Credentials, *, user_agent: str, timeout: float = 30, connections: int = CONNECTIONS
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str,
+        timeout: float = 30,
+        connections: int = CONNECTIONS,
+        warnings: bool = True,
     ) -> None:
-        self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout, connections=connections)
+        self._transport = Transport(
+            credentials, user_agent=user_agent, timeout=timeout, connections=connections, warnings=warnings
+        )
         self.requests: Counter[tuple[str, str]] = self._transport.requests
         self.answers: Counter[tuple[str, str]] = self._transport.answers
         self.server: str = credentials.connection.server

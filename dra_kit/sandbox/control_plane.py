@@ -16,7 +16,7 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES, Resource
+from dra_kit.client.resources import CONFIG_MAPS, ENDPOINT_SLICES, ENDPOINTS, NAMESPACES, SERVICES, Resource
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -24,6 +24,7 @@ from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
+from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
 from dra_kit.sandbox.controllers.root_certificates import RootCertificatePublisher
@@ -35,7 +36,7 @@ VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux reports how many clients may wait at a socket."""
-_RESOURCES: Final = (*SCHEDULING_RESOURCES, NAMESPACES, CONFIG_MAPS)
+_RESOURCES: Final = (*SCHEDULING_RESOURCES, NAMESPACES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES)
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 
 
@@ -94,11 +95,11 @@ class ControlPlane:
         try:
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
-            client = await self.connect("dra-kit-sandbox", connections=1)
+            client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)
             late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
             informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
             manager = ControllerManager(
-                await self.connect("kube-controller-manager"),
+                await self.connect("kube-controller-manager", warnings=False),
                 informers,
                 authority=self.server.authority,
                 time_scale=self._time_scale,
@@ -141,10 +142,13 @@ class ControlPlane:
             self._credentials = Credentials(self.server.connection())  # one TLS context for all clients
         return self._credentials
 
-    async def connect(self, user_agent: str, *, connections: int = CONNECTIONS) -> Client:
-        """Return a client for the running event loop, closed with the control plane."""
+    async def connect(self, user_agent: str, *, connections: int = CONNECTIONS, warnings: bool = True) -> Client:
+        """Return a client for the running event loop, closed with the control plane.
+
+        Without ``warnings``, it does not log those of the API server.
+        """
         return await self._stack.enter_async_context(
-            Client(self.credentials(), user_agent=user_agent, connections=connections)
+            Client(self.credentials(), user_agent=user_agent, connections=connections, warnings=warnings)
         )
 
     async def _first_object(self, resource: Resource) -> None:
@@ -211,6 +215,7 @@ class ControllerManager:
             PodGarbageCollector(client, informers, time_scale=time_scale),
             NodeLifecycleController(client, informers),
             RootCertificatePublisher(client, informers, authority),
+            EndpointController(client, informers),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
         )
 
