@@ -29,7 +29,7 @@ from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
-from dra_kit.sandbox.records import RecordObserver
+from dra_kit.sandbox.records import PluginRefused, RecordObserver
 
 log: logging.Logger = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 60.0
@@ -98,6 +98,7 @@ class NodeKubelet:
             time_scale=time_scale,
             connection_changed=self._wiper.changed,
             health_changed=self._health_changed,
+            refused=self._plugin_refused,
         )
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}
@@ -292,6 +293,9 @@ class NodeKubelet:
         if self._manager is not None:
             for uid in self._manager.pods_with(driver):
                 self._wake(uid)
+
+    def _plugin_refused(self, socket: Path, error: str) -> None:
+        self._observe(PluginRefused(node=self.name, socket=str(socket), error=error))
 
     def _connected(self, driver: str) -> bool:
         return self._plugins.connected(driver)

@@ -35,6 +35,7 @@ from dra_kit.sandbox.records import (
     ObjectChanged,
     PluginConnected,
     PluginDisconnected,
+    PluginRefused,
     PodScheduled,
     PodUnschedulable,
     Record,
@@ -266,6 +267,8 @@ class CallEntries:
                     yield ViewEntry(title, (ViewDetail(message),), "yellow")
             case PluginConnected(node=node, driver=driver):
                 yield ViewEntry(f"kubelet of {node}: driver {driver} is registered")
+            case PluginRefused(node=node, error=error):
+                yield ViewEntry(f"kubelet of {node}: a plugin is not registered", (ViewDetail(error),), "yellow")
             case PluginDisconnected(node=node, driver=driver):
                 yield ViewEntry(f"kubelet of {node}: the connection to driver {driver} is lost", colour="yellow")
             case CallOverdue():
