@@ -16,7 +16,15 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import CONFIG_MAPS, ENDPOINT_SLICES, ENDPOINTS, NAMESPACES, SERVICES, Resource
+from dra_kit.client.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    NAMESPACES,
+    SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    Resource,
+)
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -26,6 +34,7 @@ from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
+from dra_kit.sandbox.controllers.policy_status import KindLookup, PolicyStatusController, ServedKind
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
 from dra_kit.sandbox.controllers.root_certificates import RootCertificatePublisher
 from dra_kit.sandbox.controllers.workloads import COMPONENTS, WORKLOADS, WorkloadController
@@ -96,12 +105,13 @@ class ControlPlane:
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)
-            late = {workload: partial(self._first_object, workload) for workload in WORKLOADS}
+            late = {kind: partial(self._first_object, kind) for kind in (*WORKLOADS, VALIDATING_ADMISSION_POLICIES)}
             informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
             manager = ControllerManager(
                 await self.connect("kube-controller-manager", warnings=False),
                 informers,
                 authority=self.server.authority,
+                kinds=self._served_kind,
                 time_scale=self._time_scale,
             )
             scheduler = Scheduler(
@@ -150,6 +160,13 @@ class ControlPlane:
         return await self._stack.enter_async_context(
             Client(self.credentials(), user_agent=user_agent, connections=connections, warnings=warnings)
         )
+
+    def _served_kind(self, group: str, version: str, name: str) -> ServedKind | None:
+        registry = self.server.api.registry
+        found = registry.find(group, version, name) or registry.by_kind(f"{group}/{version}", name)
+        if found is None or version not in found.types or registry.is_custom(found):
+            return None
+        return group, version, found.kind, found.types[version]
 
     async def _first_object(self, resource: Resource) -> None:
         """Wait until there is an object of a resource; to follow one takes a list, a watch and a connection."""
@@ -201,9 +218,18 @@ class ControllerManager:
 
     Args:
         authority: of the API server's certificate, as PEM.
+        kinds: that the API server serves.
     """
 
-    def __init__(self, client: Client, informers: SharedInformers, *, authority: str, time_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        authority: str,
+        kinds: KindLookup,
+        time_scale: float = 1.0,
+    ) -> None:
         claim_events, taint_events, *_ = self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
             for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, *COMPONENTS.values())
@@ -216,6 +242,7 @@ class ControllerManager:
             NodeLifecycleController(client, informers),
             RootCertificatePublisher(client, informers, authority),
             EndpointController(client, informers),
+            PolicyStatusController(client, informers, kinds),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
         )
 

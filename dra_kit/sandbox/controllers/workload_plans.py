@@ -266,7 +266,7 @@ class Availability:
         remaining = self._seconds - (self._now - dt.datetime.fromisoformat(since)).total_seconds()
         if remaining > 0:
             self.again = min(remaining, self.again or remaining)
-        return remaining <= 0
+        return bool(remaining <= 0)
 
     def count(self, pods: Iterable[ObjectView]) -> int:
         """Return how many are available."""

@@ -223,11 +223,15 @@ async def test_readiness_follows_the_condition_of_a_readiness_gate(kitchen: Node
         ready = conditions.get("Ready", {})
         return ready.get("status", ""), ready.get("reason", "")
 
-    await kitchen.start(gated)
-    await kitchen.until(lambda found: is_ready(found) == ("False", "ReadinessGatesNotReady"))
-    for status, expected in (("True", ("True", "")), ("False", ("False", "ReadinessGatesNotReady"))):
+    async def set_gate(status: str) -> None:
         change = {"status": {"conditions": [{"type": "kitchen.example/hot", "status": status}]}}
         await kitchen.client.patch(
             PODS, "guest", change, NAMESPACE, subresource="status", content_type=STRATEGIC_MERGE_PATCH
         )
-        await kitchen.until(lambda found, expected=expected: is_ready(found) == expected)
+
+    await kitchen.start(gated)
+    await kitchen.until(lambda found: is_ready(found) == ("False", "ReadinessGatesNotReady"))
+    await set_gate("True")
+    await kitchen.until(lambda found: is_ready(found) == ("True", ""))
+    await set_gate("False")
+    await kitchen.until(lambda found: is_ready(found) == ("False", "ReadinessGatesNotReady"))
