@@ -63,6 +63,8 @@ class ProjectedVolumes:
                         renewal = min(renewal, seconds * _RENEW_AT, _LONGEST_SECONDS)
                     else:
                         files |= await self._files(pod, source, mode)
+                for path in (*files, name):
+                    _check_path(path)
             except KubeletError as error:
                 raise KubeletError(f'MountVolume.SetUp failed for volume "{name}" : {error}') from error
             _write_files(folder, files)
@@ -109,7 +111,7 @@ class ProjectedVolumes:
         for field, resource in (("configMap", CONFIG_MAPS), ("secret", SECRETS)):
             if given := source.get(field):
                 data = await self._data(pod, resource, given)
-                items = given.get("items") or [{"key": key, "path": key} for key in data]
+                items: list[Mapping[str, Any]] = given.get("items") or [{"key": key, "path": key} for key in data]
                 missing = [item["key"] for item in items if item["key"] not in data]
                 if missing and not given.get("optional"):
                     raise KubeletError(f"references non-existent {_KEY_OF[field]} key: {missing[0]}")
@@ -155,6 +157,22 @@ _KEY_OF: Final = {"configMap": "config", "secret": "secret"}
 
 def _projected(pod: ObjectView) -> Iterator[ObjectView]:
     return (volume for volume in pod["spec"].get("volumes") or () if volume.get("projected"))
+
+
+def _check_path(path: str) -> None:
+    """Check that a file is inside its volume (Kubernetes 1.37 ``pkg/volume/util/atomic_writer.go``).
+
+    Raises:
+        KubeletError: it is not.
+    """
+    if not path:
+        raise KubeletError("invalid path: must not be empty")
+    if path.startswith("/"):
+        raise KubeletError(f"invalid path: must be relative path: {path}")
+    if ".." in path.split("/"):
+        raise KubeletError(f"invalid path: must not contain '..': {path}")
+    if path.startswith(".."):
+        raise KubeletError(f"invalid path: must not start with '..': {path}")
 
 
 def _write_files(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dra_kit.client.resources import CONFIG_MAPS
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node, node
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, pod
@@ -34,6 +36,23 @@ async def test_key_that_a_volume_names_must_exist(kitchen: Node) -> None:
     events = await kitchen.events("FailedMount")
     note = 'MountVolume.SetUp failed for volume "menu" : references non-existent config key: c'
     assert ("FailedMount", note) in events
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/etc/motd", "must be relative path: /etc/motd"),
+        ("a/../../b", "must not contain '..': a/../../b"),
+        ("..data", "must not start with '..': ..data"),
+    ],
+)
+async def test_file_outside_of_its_volume_is_refused(kitchen: Node, path: str, problem: str) -> None:
+    item = {"path": path, "fieldRef": {"fieldPath": "metadata.name"}}
+    await kitchen.start(with_volume({"downwardAPI": {"items": [item]}}))
+
+    events = await kitchen.events("FailedMount")
+
+    assert ("FailedMount", f'MountVolume.SetUp failed for volume "menu" : invalid path: {problem}') in events
 
 
 async def test_token_is_renewed_before_it_expires(kubelet_dir: Path) -> None:
