@@ -153,11 +153,11 @@ class WorkloadController:
         except Conflict:  # the informer does not know of it yet, or the one before has not gone yet
             return
         except KubeError as error:
-            reason, note = "FailedCreate", f"Error creating: {error.message}"
+            reason, note = "FailedCreate", f"Error creating: {error.text}"
             if kind == DEPLOYMENTS.kind:
-                reason, note = "ReplicaSetCreateError", f'Failed to create new replica set "{name}": {error.message}'
+                reason, note = "ReplicaSetCreateError", f'Failed to create new replica set "{name}": {error.text}'
             elif kind == STATEFUL_SETS.kind:
-                note = f"create Pod {name} in StatefulSet {workload['metadata']['name']} failed error: {error.message}"
+                note = f"create Pod {name} in StatefulSet {workload['metadata']['name']} failed error: {error.text}"
             self._report(workload, "Warning", reason, note)
             raise
         if kind == DEPLOYMENTS.kind:

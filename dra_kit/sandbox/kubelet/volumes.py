@@ -98,7 +98,7 @@ class ProjectedVolumes:
         try:
             answer = await self._client.create(SERVICE_ACCOUNTS, body, who.namespace, subresource="token")
         except KubeError as error:
-            raise KubeletError(f"failed to fetch token: {error.message}") from error
+            raise KubeletError(f"failed to fetch token: {error.text}") from error
         return str(answer["status"]["token"]).encode()
 
     async def _files(self, pod: ObjectView, source: Mapping[str, Any], mode: int) -> dict[str, tuple[bytes, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -168,3 +169,14 @@ async def test_stateful_set_reports_its_pods(cluster: Cluster) -> None:
     assert await cluster.reported("StatefulSet", 1) == [
         ("statefulset-controller", "SuccessfulCreate", "create Pod web-0 in StatefulSet web successful")
     ]
+
+
+async def test_pod_that_the_api_server_refuses_is_reported_with_its_words(cluster: Cluster) -> None:
+    template = {"metadata": {"labels": LABELS}, "spec": {**orphan("p")["spec"], "serviceAccountName": "missing"}}
+    await cluster.create(REPLICA_SETS, replicas=1, template=template)
+
+    (found, *_) = await cluster.reported("ReplicaSet", 1)
+
+    cause = 'error looking up service account default/missing: serviceaccount "missing" not found'
+    assert found[:2] == ("replicaset-controller", "FailedCreate")
+    assert re.fullmatch(rf'Error creating: pods "web-[a-z0-9]+" is forbidden: {cause}', found[2])
