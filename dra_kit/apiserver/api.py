@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from dra_kit.apiserver.authentication import ADMIN, TokenIssuer, User
 from dra_kit.apiserver.authorization import Rbac
 from dra_kit.apiserver.kinds.admission_registration import POLICY_KINDS, WEBHOOK_KINDS
-from dra_kit.apiserver.kinds.core import CORE_KINDS, NODE_KINDS, STORED_KINDS
+from dra_kit.apiserver.kinds.core import CORE_KINDS, ENDPOINT_KINDS, NODE_KINDS, STORED_KINDS
 from dra_kit.apiserver.kinds.custom_resources import DEFINITION_KINDS
 from dra_kit.apiserver.kinds.events import EVENT_KINDS
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry, StrategyContext
@@ -35,6 +35,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     *RBAC_KINDS,
     *WORKLOAD_KINDS,
     *STORED_KINDS,
+    *ENDPOINT_KINDS,
     *WEBHOOK_KINDS,
     *POLICY_KINDS,
     *POD_KINDS,

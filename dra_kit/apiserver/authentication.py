@@ -33,6 +33,13 @@ from dra_kit.kubernetes.values.json import Object
 
 AUDIENCE: Final = "https://kubernetes.default.svc"
 DEFAULT_SECONDS: Final = 3600
+EXTENDED_SECONDS: Final = 3607
+"""A token that is requested for so long is valid for a year: the mark of the volume that admission adds to pods.
+
+Programs that read the token once shall not fail after an hour (Kubernetes 1.37 ``pkg/serviceaccount``,
+``WarnOnlyBoundTokenExpirationSeconds``; ``--service-account-extend-token-expiration`` is on by default).
+"""
+_YEAR_SECONDS: Final = 365 * 24 * 3600
 _HEADER: Final = {"alg": "HS256", "typ": "JWT"}
 _EXTRA: Final = "authentication.kubernetes.io"
 
@@ -63,6 +70,8 @@ class TokenIssuer:
         """
         now = int(time.time())
         expires = now + int(seconds)
+        extended = pod is not None and seconds == EXTENDED_SECONDS and AUDIENCE in (audiences or [AUDIENCE])
+        end = now + _YEAR_SECONDS if extended else expires
         metadata = account["metadata"]
         bound: Object = {"namespace": metadata["namespace"], "serviceaccount": _reference(account)}
         if pod is not None:
@@ -72,8 +81,10 @@ class TokenIssuer:
                 bound["node"] = _reference(found) if found else {"name": name}
         elif node is not None:
             bound["node"] = _reference(node)
+        if extended:
+            bound["warnafter"] = expires
         claims = {
-            "aud": list(audiences) or [AUDIENCE], "exp": expires, "iat": now, "iss": AUDIENCE,
+            "aud": list(audiences) or [AUDIENCE], "exp": end, "iat": now, "iss": AUDIENCE,
             "jti": str(uuid.uuid4()), "kubernetes.io": bound, "nbf": now,
             "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
         }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -23,7 +24,15 @@ from dra_kit.kubernetes.values.json import Object
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
-def create(api: Api, resource: str, name: str, namespace: str = "", **fields: object) -> None:
+def create(
+    api: Api,
+    resource: str,
+    name: str,
+    namespace: str = "",
+    *,
+    labels: Mapping[str, str] | None = None,
+    **fields: object,
+) -> None:
     """Store an object unless its name is in use."""
     kind = api.registry.by_name(resource)
     if kind is None or api.storage.get(kind.resource, kind.key(namespace, name)) is not None:
@@ -31,6 +40,8 @@ def create(api: Api, resource: str, name: str, namespace: str = "", **fields: ob
     obj: Object = {"kind": kind.kind, "apiVersion": kind.storage_api_version, "metadata": {"name": name}, **fields}
     if namespace:
         obj["metadata"]["namespace"] = namespace
+    if labels:
+        obj["metadata"]["labels"] = dict(labels)
     moment = now()
     fill_for_create(obj, kind, moment)
     context = api.own_context(kind.storage_api_version)
@@ -41,6 +52,31 @@ def create(api: Api, resource: str, name: str, namespace: str = "", **fields: ob
 def create_service_account(api: Api, namespace: str) -> None:
     """Create the ServiceAccount ``default`` of a namespace."""
     create(api, "serviceaccounts", "default", namespace)
+
+
+SERVICE_ADDRESS: Final = "10.96.0.1"
+"""The first address of the range of Services: that of the API server."""
+
+
+def create_own_service(api: Api, host: str, port: int) -> None:
+    """Create the Service of the API server, and the endpoint that is behind it.
+
+    Sources: Kubernetes 1.37 ``pkg/controlplane/controller/kubernetesservice`` and ``pkg/controlplane/reconcilers``.
+    """
+    ports = [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]
+    spec = {"clusterIP": SERVICE_ADDRESS, "type": "ClusterIP", "sessionAffinity": "None", "ports": ports}
+    labels = {"component": "apiserver", "provider": "kubernetes"}
+    create(api, "services", "kubernetes", "default", labels=labels, spec={**spec, "internalTrafficPolicy": "Cluster"})
+    named = {"name": "https", "port": port, "protocol": "TCP"}
+    create(
+        api, "endpoints", "kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"},
+        subsets=[{"addresses": [{"ip": host}], "ports": [named]}],
+    )  # fmt: skip
+    create(
+        api, "endpointslices.discovery.k8s.io", "kubernetes", "default",
+        labels={"kubernetes.io/service-name": "kubernetes"}, addressType="IPv6" if ":" in host else "IPv4",
+        endpoints=[{"addresses": [host], "conditions": {"ready": True}}], ports=[named],
+    )  # fmt: skip
 
 
 def create_initial_objects(api: Api) -> None:

@@ -22,11 +22,11 @@ from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
-from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
+from dra_kit.apiserver.admission.webhooks import WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.authorization import aggregate_cluster_roles
-from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
+from dra_kit.apiserver.bootstrap import create_initial_objects, create_own_service, serve_custom_resources
 from dra_kit.apiserver.endpoint import Endpoint
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageCollector
 from dra_kit.apiserver.pod_log import PodLogSource
@@ -116,6 +116,11 @@ class ApiServer:
         """How many connections are open, those in the middle of a TLS handshake included."""
         return (self._connections.count if self._connections else 0) + sum(map(_count, self._listeners))
 
+    @property
+    def authority(self) -> str:
+        """The certificate of the authority that signed the server's, as PEM; empty without TLS."""
+        return (self._ca or b"").decode()
+
     def connection(self, token: str = "") -> Connection:
         """Return a connection for clients in this process, with a token or the administrator's."""
         token = token or (self._authenticator.token if self._authenticator is not None else "")
@@ -152,10 +157,6 @@ class ApiServer:
             "preferences": {},
         }
 
-    def route_services(self, address: ServiceAddress) -> None:
-        """Let admission webhooks be Services: the function returns the URL for namespace, name and port."""
-        self._admission.webhooks.services = address
-
     def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with the logs of a source."""
         self.api.pod_log = source
@@ -168,6 +169,7 @@ class ApiServer:
             self._collector.close()
             self._collector = self._started_collector()
         create_initial_objects(self.api)
+        create_own_service(self.api, self.host, self.port)
 
     async def __aenter__(self) -> Self:
         if self._collects_garbage:
@@ -201,6 +203,7 @@ class ApiServer:
             family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
             listening = self._serving.enter_context(socket.create_server((self.host, self.port), family=family))
             self.port = listening.getsockname()[1]
+            create_own_service(self.api, self.host, self.port)
             self._connections = ConnectionLimiter(protocols, listening, self._ssl_context(), _limits())
             await self._serving.enter_async_context(self._connections.serving())
             if self.socket is not None:

@@ -46,18 +46,29 @@ class Client:
         user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
         timeout: seconds for each request and its response.
         connections: for concurrent requests; the others wait. Each watch has its own connection in addition.
+        warnings: log each warning of the API server once.
 
     Attributes:
         requests: requests sent, by (verb, resource) as in RBAC rules, or ("get", path).
         answers: responses, by (verb, HTTP status as text); ``error`` for requests that got none.
+        server: the URL of the API server.
     """
 
     def __init__(
-        self, credentials: Credentials, *, user_agent: str, timeout: float = 30, connections: int = CONNECTIONS
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str,
+        timeout: float = 30,
+        connections: int = CONNECTIONS,
+        warnings: bool = True,
     ) -> None:
-        self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout, connections=connections)
+        self._transport = Transport(
+            credentials, user_agent=user_agent, timeout=timeout, connections=connections, warnings=warnings
+        )
         self.requests: Counter[tuple[str, str]] = self._transport.requests
         self.answers: Counter[tuple[str, str]] = self._transport.answers
+        self.server: str = credentials.connection.server
 
     async def __aenter__(self) -> Self:
         return self

@@ -36,12 +36,20 @@ class Transport:
         user_agent: the ``User-Agent`` header; the part before the slash becomes the default field manager.
         timeout: seconds for a request and its response, including the wait for a connection.
         connections: for concurrent requests.
+        warnings: log each warning of the API server once.
     """
 
     def __init__(
-        self, credentials: Credentials, *, user_agent: str, timeout: float, connections: int = CONNECTIONS
+        self,
+        credentials: Credentials,
+        *,
+        user_agent: str,
+        timeout: float,
+        connections: int = CONNECTIONS,
+        warnings: bool = True,
     ) -> None:
         self._connections = connections
+        self._warnings = warnings
         self.requests: Counter[tuple[str, str]] = Counter()
         self.answers: Counter[tuple[str, str]] = Counter()
         self._credentials = credentials
@@ -176,7 +184,7 @@ class Transport:
         return aiohttp.TCPConnector(limit=limit, keepalive_timeout=kept, socket_factory=self._new_socket)
 
     def _log_warnings(self, call: ClientRequest, response: aiohttp.ClientResponse) -> None:
-        for header in response.headers.getall("Warning", ()):
+        for header in response.headers.getall("Warning", ()) if self._warnings else ():
             text = warning_text(header)
             if text is None or text in self._warned:
                 continue

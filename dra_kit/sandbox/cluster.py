@@ -145,7 +145,8 @@ class Sandbox:
 
     async def _start(self) -> None:
         self.directory = self._stack.enter_context(sandbox_directory())
-        places = {f"node-{number}": self.directory / f"node-{number}" for number in range(1, self._settings.nodes + 1)}
+        # short names: below /var/lib/kubelet, which they stand for, a driver's sockets just fit into their addresses
+        places = {f"node-{number}": self.directory / str(number) for number in range(1, self._settings.nodes + 1)}
         for place in places.values():
             place.mkdir()
         self._drivers.prepare(places, self._settings.edited)

@@ -16,19 +16,32 @@ from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.resources import POD_GROUPS, RESOURCE_POOL_STATUS_REQUESTS, Resource
+from dra_kit.client.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    NAMESPACES,
+    POD_GROUPS,
+    RESOURCE_POOL_STATUS_REQUESTS,
+    SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    Resource,
+)
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.controllers import device_taint_eviction, pool_status, resource_claims, workloads
+from dra_kit.sandbox.controllers import device_taint_eviction, pool_status, resource_claims
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
+from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.pod_groups import PodGroupProtectionController
+from dra_kit.sandbox.controllers.policy_status import KindLookup, PolicyStatusController, ServedKind
 from dra_kit.sandbox.controllers.pool_status import PoolStatusController
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
-from dra_kit.sandbox.controllers.workloads import WORKLOADS, WorkloadController
+from dra_kit.sandbox.controllers.root_certificates import RootCertificatePublisher
+from dra_kit.sandbox.controllers.workloads import COMPONENTS, WORKLOADS, WorkloadController
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 
@@ -36,6 +49,7 @@ VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux reports how many clients may wait at a socket."""
+_RESOURCES: Final = (*SCHEDULING_RESOURCES, NAMESPACES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES)
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 
 
@@ -94,14 +108,19 @@ class ControlPlane:
         try:
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
-            client = await self.connect("dra-kit-sandbox", connections=1)
+            client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)
             late = {
                 resource: partial(self._first_object, resource)
-                for resource in (*WORKLOADS, RESOURCE_POOL_STATUS_REQUESTS, POD_GROUPS)
+                for resource in (*WORKLOADS, VALIDATING_ADMISSION_POLICIES, RESOURCE_POOL_STATUS_REQUESTS, POD_GROUPS)
             }
-            informers = self._informers = SharedInformers(client, SCHEDULING_RESOURCES, late=late)
+            informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
             manager = ControllerManager(
-                await self.connect("kube-controller-manager"), informers, self._gates, time_scale=self._time_scale
+                await self.connect("kube-controller-manager", warnings=False),
+                informers,
+                self._gates,
+                authority=self.server.authority,
+                kinds=self._served_kind,
+                time_scale=self._time_scale,
             )
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
@@ -141,11 +160,21 @@ class ControlPlane:
             self._credentials = Credentials(self.server.connection())  # one TLS context for all clients
         return self._credentials
 
-    async def connect(self, user_agent: str, *, connections: int = CONNECTIONS) -> Client:
-        """Return a client for the running event loop, closed with the control plane."""
+    async def connect(self, user_agent: str, *, connections: int = CONNECTIONS, warnings: bool = True) -> Client:
+        """Return a client for the running event loop, closed with the control plane.
+
+        Without ``warnings``, it does not log those of the API server.
+        """
         return await self._stack.enter_async_context(
-            Client(self.credentials(), user_agent=user_agent, connections=connections)
+            Client(self.credentials(), user_agent=user_agent, connections=connections, warnings=warnings)
         )
+
+    def _served_kind(self, group: str, version: str, name: str) -> ServedKind | None:
+        registry = self.server.api.registry
+        found = registry.find(group, version, name) or registry.by_kind(f"{group}/{version}", name)
+        if found is None or version not in found.types or registry.is_custom(found):
+            return None
+        return group, version, found.kind, found.types[version]
 
     async def _first_object(self, resource: Resource) -> None:
         """Wait until there is an object of a resource; to follow one takes a list, a watch and a connection."""
@@ -197,16 +226,29 @@ class _Controller(Protocol):
 
 
 class ControllerManager:
-    """Claims, eviction by device taint, status of pools, pods of vanished nodes, readiness of nodes, workloads."""
+    """Claims, eviction by device taint, status of pools, pods of vanished nodes, readiness of nodes, workloads.
+
+    Args:
+        gates: feature gates of the cluster.
+        authority: of the API server's certificate, as PEM.
+        kinds: that the API server serves.
+    """
 
     def __init__(
-        self, client: Client, informers: SharedInformers, gates: FeatureGates, *, time_scale: float = 1.0
+        self,
+        client: Client,
+        informers: SharedInformers,
+        gates: FeatureGates,
+        *,
+        authority: str,
+        kinds: KindLookup,
+        time_scale: float = 1.0,
     ) -> None:
-        self._recorders = tuple(
+        claim_events, taint_events, *_ = self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
-            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, workloads.COMPONENT)
+            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, *COMPONENTS.values())
         )
-        claim_events, taint_events, workload_events = self._recorders
+        workload_events = dict(zip(COMPONENTS, self._recorders[2:], strict=True))
         self._controllers: tuple[_Controller, ...] = (
             ResourceClaimController(
                 client, informers, claim_events, group_claims=resource_claims.GROUP_CLAIMS_GATE in gates
@@ -214,6 +256,9 @@ class ControllerManager:
             DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),
             PodGarbageCollector(client, informers, time_scale=time_scale),
             NodeLifecycleController(client, informers),
+            RootCertificatePublisher(client, informers, authority),
+            EndpointController(client, informers),
+            PolicyStatusController(client, informers, kinds),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
             PodGroupProtectionController(client, informers),
             *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),

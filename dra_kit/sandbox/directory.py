@@ -20,6 +20,9 @@ from dra_kit.files import create_private, is_own_directory, read_private, replac
 from dra_kit.sandbox.containers.processes import kill_orphans
 
 _PREFIX: Final = "dra-"
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
+_RANDOM: Final = 4  # so that a node's sockets have paths no longer than below /var/lib/kubelet
+_ATTEMPTS: Final = 1000
 _GONE: Final = ".gone"
 _SIGNATURE: Final = ".dra-kit-sandbox"
 _DETACH: Final = 2  # flags of umount2(2)
@@ -35,7 +38,7 @@ def sandbox_directory() -> Iterator[Path]:
     sandbox runs. A killed process cannot clean up, so leftovers of other sandboxes are removed first.
     """
     remove_abandoned()
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
+    directory = _new_directory()
     new = directory / f"{_SIGNATURE}.new"
     descriptor = create_private(new)
     mark = secrets.token_hex(16)
@@ -52,6 +55,18 @@ def sandbox_directory() -> Iterator[Path]:
             directory.rename(gone)
         _remove(gone)
         os.close(descriptor)
+
+
+def _new_directory() -> Path:
+    """Create a directory with a shorter name than those of :func:`tempfile.mkdtemp`."""
+    for _ in range(_ATTEMPTS):
+        directory = _base() / f"{_PREFIX}{''.join(secrets.choice(_LETTERS) for _ in range(_RANDOM))}"
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+            return directory
+    raise ConfigurationError(
+        f"sandbox cannot create its directory: no name is free in {_base()}; delete old ones there"
+    )
 
 
 def mark_of(directory: Path) -> str:

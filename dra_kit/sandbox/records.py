@@ -44,6 +44,14 @@ class PluginConnected(PluginRecord, frozen=True, kw_only=True):
     """A kubelet has registered a driver."""
 
 
+class PluginRefused(TimelineRecord, frozen=True, kw_only=True):
+    """A kubelet could not register what is behind a registration socket, or refused it; it tries again."""
+
+    node: str
+    socket: str
+    error: str
+
+
 class PluginDisconnected(PluginRecord, frozen=True, kw_only=True):
     """The last connection of a kubelet to a driver is lost."""
 
@@ -408,6 +416,7 @@ Record: TypeAlias = (
     | PodExplained
     | PodDeletionExplained
     | PluginConnected
+    | PluginRefused
     | PluginDisconnected
     | SlicesWiped
     | CallStarted

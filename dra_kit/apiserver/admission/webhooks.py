@@ -11,8 +11,8 @@ import base64
 import json
 import ssl
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import aiohttp
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from dra_kit.apiserver.admission.requests import (
     is_selected,
     matching_version,
 )
-from dra_kit.apiserver.api import AdmissionAttributes
+from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.status_errors import StatusError, forbidden_object, internal
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
@@ -37,8 +37,6 @@ from dra_kit.kubernetes.resource.schema.types import TypeMismatch
 from dra_kit.kubernetes.values.json import Object
 
 _DEFAULT_SECONDS: Final = 10
-ServiceAddress: TypeAlias = Callable[[str, str, int], str]
-"""The base URL of a Service: called with its namespace, name and port."""
 _EXEMPT: Final = {VALIDATING, MUTATING, POLICIES, BINDINGS}
 
 
@@ -83,14 +81,9 @@ def _wire(write: AdmissionAttributes, obj: Object | None, api_version: str) -> O
 
 
 class WebhookAdmission:
-    """Calls the webhooks for each write.
-
-    Attributes:
-        services: where the Services of webhooks are; None when they cannot be reached.
-    """
+    """Calls the webhooks for each write: by their URL, or at an address behind their Service."""
 
     def __init__(self) -> None:
-        self.services: ServiceAddress | None = None
         self._session: aiohttp.ClientSession | None = None
         # by resource and configuration
         self._conditions: dict[tuple[str, str], tuple[StoredObject, list[CompiledPolicy]]] = {}
@@ -154,7 +147,7 @@ class WebhookAdmission:
         """Call one webhook and return the operations of its JSON patch."""
         name = webhook["name"]
         try:
-            response = await self._send(webhook, _review(write, api_version))
+            response = await self._send(write.api, webhook, _review(write, api_version))
             patch = _patch(response) if mutating and response.get("allowed") else []
         except (_CallFailed, ValueError, KeyError, TypeError) as error:
             if webhook.get("failurePolicy") == "Ignore":
@@ -166,7 +159,7 @@ class WebhookAdmission:
             raise _denied(name, response.get("status") or {})
         return patch
 
-    async def _send(self, webhook: Object, review: Object) -> Mapping[str, Any]:
+    async def _send(self, api: Api, webhook: Object, review: Object) -> Mapping[str, Any]:
         """Post a review and return the response.
 
         Raises:
@@ -182,12 +175,16 @@ class WebhookAdmission:
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         seconds = webhook.get("timeoutSeconds") or _DEFAULT_SECONDS
         query = {"timeout": f"{seconds}s"}
-        shown = f"{config.get('url') or _service_name(config['service'])}?timeout={seconds}s"
+        service = config.get("service")
+        host = f"{service['name']}.{service['namespace']}.svc" if service else None
+        shown = config.get("url") or f"https://{host}:{service.get('port', 443)}{_path(service)}"
+        shown = f"{shown}?timeout={seconds}s"
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
-            url = config.get("url") or self._service_url(config["service"])
+            # no Service is routed here: the address is that of the pod; the certificate is the Service's
+            url = config.get("url") or f"https://{_endpoint(api, service)}{_path(service)}"
             async with self._session.post(
-                url, params=query, json=review, ssl=context or True, timeout=timeout
+                url, params=query, json=review, ssl=context or True, timeout=timeout, server_hostname=host
             ) as answer:
                 answer.raise_for_status()
                 body = await answer.read()
@@ -203,18 +200,33 @@ class WebhookAdmission:
             raise _CallFailed(f'received invalid webhook response: expected response.uid="{uid}", got "{got}"')
         return response
 
-    def _service_url(self, service: Object) -> str:
-        namespace, name, port = service["namespace"], service["name"], service.get("port", 443)
-        if self.services is None:
-            raise OSError(f'service "{name}" in namespace {namespace} cannot be reached: no services are routed')
-        return self.services(namespace, name, port) + (service.get("path") or "")
+
+def _path(service: Object) -> str:
+    return str(service.get("path") or "/")
 
 
-def _service_name(service: Object) -> str:
-    """Return the host name of a Service in a cluster."""
-    return (
-        f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
-    )
+def _endpoint(api: Api, service: Object) -> str:
+    """Return address and port of a ready endpoint behind the port of a Service.
+
+    Raises:
+        OSError: there is none; the texts are those of k8s.io/apiserver 0.37 ``pkg/util/proxy``.
+    """
+    namespace, name, number = service["namespace"], service["name"], service.get("port", 443)
+    found = api.lookup("services", f"{namespace}/{name}")
+    if found is None:
+        raise OSError(f'service "{name}" not found')
+    port = next((item for item in found["spec"].get("ports") or () if item["port"] == number), None)
+    if port is None:
+        raise OSError(f'no service port {number} found for service "{name}"')
+    for item in api.listed("endpointslices.discovery.k8s.io", f"{namespace}/"):
+        if (item["metadata"].get("labels") or {}).get("kubernetes.io/service-name") != name:
+            continue
+        ports = [entry["port"] for entry in item.get("ports") or () if entry.get("name", "") == port.get("name", "")]
+        for endpoint in item.get("endpoints") or ():
+            if ports and (endpoint.get("conditions") or {}).get("ready", True):
+                address = endpoint["addresses"][0]
+                return f"[{address}]:{ports[0]}" if ":" in address else f"{address}:{ports[0]}"
+    raise OSError(f'no endpoints available for service "{name}"')
 
 
 def _patch(response: Mapping[str, Any]) -> list[Any]:

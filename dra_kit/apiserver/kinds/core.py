@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from typing_extensions import override
@@ -32,7 +32,15 @@ from dra_kit.apiserver.kinds.kind import (
 )
 from dra_kit.apiserver.kinds.pods import LOST_NODE
 from dra_kit.apiserver.selectors import flag
-from dra_kit.kubernetes.resource.field_errors import FieldError, duplicate, forbidden, invalid, too_long
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+)
 from dra_kit.kubernetes.resource.new_object import set_defaults, validate_new_object
 from dra_kit.kubernetes.values.json import Object
 
@@ -166,7 +174,7 @@ def _merge_string_data(obj: Object) -> None:
 
 
 class ServiceStrategy(StatusStrategy):
-    """Service: addresses are fake and not routed."""
+    """Service: addresses are fake and not routed; webhooks are called at an endpoint behind it."""
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
@@ -252,6 +260,62 @@ def _quota(prefix: str) -> Callable[[Object], str]:
         return ", ".join(parts)
 
     return read
+
+
+class EndpointSliceStrategy(Strategy):
+    """EndpointSlice: the type of its addresses is required and does not change; the addresses are not validated."""
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the type of the addresses."""
+        given = obj.get("addressType") or ""
+        if given in _ADDRESS_TYPES:
+            return []
+        return [unsupported("addressType", given, _ADDRESS_TYPES) if given else required("addressType")]
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check that the type of the addresses does not change."""
+        given, before = obj.get("addressType"), old.get("addressType")
+        return [] if given == before else [invalid("addressType", given, "field is immutable")]
+
+
+_ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
+_SHOWN: Final = 3  # items of a list in a cell
+
+
+def _listed(items: Sequence[str], empty: str) -> str:
+    text = ",".join(items[:_SHOWN])
+    return f"{text} + {len(items) - _SHOWN} more..." if len(items) > _SHOWN else text or empty
+
+
+def _slice_ports(obj: Object) -> str:
+    return _listed([str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or ()], "<unset>")
+
+
+def _slice_addresses(obj: Object) -> str:
+    found = [address for item in obj.get("endpoints") or () for address in item.get("addresses") or ()]
+    return _listed(found, "<unset>")
+
+
+def _subset_addresses(obj: Object) -> str:
+    found = []
+    for subset in obj.get("subsets") or ():
+        ports = [f":{port.get('port')}" for port in subset.get("ports") or ()] or [""]
+        found += [f"{item['ip']}{port}" for port in ports for item in subset.get("addresses") or ()]
+    return _listed(found, NONE)
+
+
+ENDPOINT_KINDS: Final = (
+    Kind("discovery.k8s.io", "endpointslices", "EndpointSlice", True, {"v1": "discovery/v1.EndpointSlice"},
+         EndpointSliceStrategy(), generation=True, deletion_status=True,
+         columns=(NAME, Column("AddressType", text_cell("addressType")), Column("Ports", _slice_ports),
+                  Column("Endpoints", _slice_addresses), AGE)),
+    Kind("", "endpoints", "Endpoints", True, {"v1": "core/v1.Endpoints"}, short_names=("ep",), create_on_update=True,
+         deletion_status=True, list_kind="EndpointsList", singular_name="endpoints",
+         deprecated={"v1": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
+         columns=(NAME, Column("Endpoints", _subset_addresses), AGE)),
+)  # fmt: skip
 
 
 STORED_KINDS: Final = (

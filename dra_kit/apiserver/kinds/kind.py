@@ -6,6 +6,7 @@ Source: k8s.io/apimachinery 0.37 ``pkg/util/duration``.
 # ruff: noqa: ARG002 - the arguments are for the kinds that override a method
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -43,6 +44,17 @@ class StrategyContext(Struct):
     user: User = ADMIN
     verb: str = ""
     warnings: list[str] = field(default_factory=list)
+
+
+_SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
+_SUFFIX_LENGTH: Final = 5
+_GENERATE_NAME_MAX: Final = 63 - _SUFFIX_LENGTH
+
+
+def generated_name(prefix: str) -> str:
+    """Return ``prefix`` (cut to 58 bytes) and five random characters."""
+    suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+    return prefix[:_GENERATE_NAME_MAX] + suffix
 
 
 def _spec(obj: Object) -> Object:

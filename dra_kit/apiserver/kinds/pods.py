@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 from msgspec import Struct
 from typing_extensions import override
 
+from dra_kit.apiserver.authentication import EXTENDED_SECONDS
 from dra_kit.apiserver.kinds.kind import (
     AGE,
     NAME,
@@ -20,6 +21,7 @@ from dra_kit.apiserver.kinds.kind import (
     Strategy,
     StrategyContext,
     format_age,
+    generated_name,
     readers,
     text_cell,
     true_condition,
@@ -36,6 +38,8 @@ LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_ACCOUNT_VOLUME: Final = "kube-api-access-"
 _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
 
 
@@ -142,14 +146,47 @@ def _tolerate_lost_nodes(spec: Object) -> None:
 
 
 def _take_service_account(pod: Object, context: StrategyContext) -> None:
-    """Reject missing accounts, and copy the account's image pull secrets to a pod without any."""
+    """Reject missing accounts, mount the account's token, and copy its image pull secrets to a pod without any."""
     namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
     account = context.lookup("serviceaccounts", f"{namespace}/{name}")
     if account is None:
         cause = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
         raise not_permitted("", "pods", _asked_name(pod), cause)
+    automount = pod["spec"].get("automountServiceAccountToken")
+    if automount is None:
+        automount = account.get("automountServiceAccountToken")
+    if automount is not False:
+        _mount_token(pod["spec"])
     if account.get("imagePullSecrets") and not pod["spec"].get("imagePullSecrets"):
         pod["spec"]["imagePullSecrets"] = [dict(item) for item in account["imagePullSecrets"]]
+
+
+def _mount_token(spec: Object) -> None:
+    """Mount a volume with a token, the authority of the API server and the namespace into the containers.
+
+    A container that has another volume at the same path keeps that. Source: Kubernetes 1.37
+    ``plugin/pkg/admission/serviceaccount``.
+    """
+    volumes = spec.get("volumes") or []
+    name = next((item["name"] for item in volumes if str(item.get("name", "")).startswith(_ACCOUNT_VOLUME)), "")
+    mount = {"name": name or generated_name(_ACCOUNT_VOLUME), "mountPath": _ACCOUNT_PATH, "readOnly": True}
+    without = [
+        container
+        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        if all(item.get("mountPath") != _ACCOUNT_PATH for item in container.get("volumeMounts") or ())
+    ]
+    for container in without:
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), dict(mount)]
+    if without and not name:
+        namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+        authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        sources = [
+            {"serviceAccountToken": {"expirationSeconds": EXTENDED_SECONDS, "path": "token"}},
+            {"configMap": authority},
+            {"downwardAPI": {"items": [namespace]}},
+        ]
+        volume = {"name": mount["name"], "projected": {"sources": sources, "defaultMode": 0o644}}
+        spec["volumes"] = [*volumes, volume]
 
 
 def _asked_name(pod: Object) -> str:

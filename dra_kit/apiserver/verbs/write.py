@@ -5,7 +5,6 @@ Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go`` and k8s.io
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from msgspec import Struct
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse
 from dra_kit.apiserver.authorization import AuthorizationAttributes as Authorized
 from dra_kit.apiserver.authorization import require_allowed
-from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, StrategyContext, generated_name
 from dra_kit.apiserver.managed_fields import FieldManager, Operation, tracked_fields
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.status_errors import (
@@ -327,16 +326,7 @@ def _store(write: WriteRequest, stored: StoredObject, obj: Object, context: Stra
     return write.answer(api.storage.update(kind.resource, key, obj), context)
 
 
-_SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
-_SUFFIX_LENGTH: Final = 5
-_GENERATE_NAME_MAX: Final = 63 - _SUFFIX_LENGTH
 IMMUTABLE: Final = "field is immutable"
-
-
-def generated_name(prefix: str) -> str:
-    """Return ``prefix`` (cut to 58 bytes) and five random characters."""
-    suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
-    return prefix[:_GENERATE_NAME_MAX] + suffix
 
 
 def deduplicate_owners(obj: Object) -> list[str]:

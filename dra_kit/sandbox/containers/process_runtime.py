@@ -25,6 +25,8 @@ from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, Outp
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
 
+MOUNTS_VARIABLE: Final = "DRA_KIT_SANDBOX_MOUNTS"
+"""Environment of a container whose volumes could not be mounted: where each is, as ``PATH=FOLDER``, with colons."""
 _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
@@ -50,9 +52,11 @@ class _Container(Struct):
 class ProcessRuntime:
     """A container runtime without images, namespaces and cgroups; an asynchronous context manager for one event loop.
 
-    A container is a process group with the environment of the pod and of CDI, and an empty working directory. It
-    shares files, network and users with this machine. Unlike the first process of a PID namespace, it is terminated by
-    a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it is killed.
+    A container is a process group with the environment of the pod and of CDI, an empty working directory, and the
+    volumes of the kubelet where the kernel lets this user mount; else :data:`MOUNTS_VARIABLE` says where they are. It
+    shares all other files, network and users with this machine. Unlike the first process of a PID namespace, it is
+    terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
+    is killed.
 
     A container without a command would run the command of its image. The sandbox has no images: such a container
     counts as running until it is stopped, and its output says so.
@@ -224,18 +228,25 @@ class ProcessRuntime:
         if program is None:
             self._refuse(container, None)
             return
+        mounts = container.config.mounts
+        unmounted = mounts and {MOUNTS_VARIABLE: ":".join(f"{path}={source}" for path, source in mounts.items())}
         container.pipe, output = self._intake.open(container.log)
         try:
-            number = await self._processes.start(
+            number, mounted = await self._processes.start(
                 identity,
                 command,
                 executable=program,
                 environment={**container.status.environment, **self._mark},
                 directory=container.directory,
                 output=output,
+                mounts={} if container.config.shares_mounts else mounts,
+                unmounted=unmounted,
             )
         finally:
             os.close(output)
+        if mounts and not mounted:
+            known = container.status.environment
+            container.status = replace(container.status, environment={**known, **unmounted})
         if number:
             self._refuse(container, number)
 

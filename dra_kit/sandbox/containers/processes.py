@@ -7,6 +7,7 @@ processes have the mark of their sandbox in their environment, which does not de
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import select
@@ -40,7 +41,7 @@ class ReaperClient:
         self._ended = ended
         self._reaper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._starting: dict[str, asyncio.Future[int]] = {}
+        self._starting: dict[str, asyncio.Future[tuple[int, bool]]] = {}
         self._running: set[str] = set()
 
     def expect(self) -> None:
@@ -58,8 +59,12 @@ class ReaperClient:
         environment: Mapping[str, str],
         directory: Path,
         output: int,
-    ) -> int:
-        """Start a process in a separate session; return 0, or the ``errno`` that says why it could not be started.
+        mounts: Mapping[str, str],
+        unmounted: Mapping[str, str],
+    ) -> tuple[int, bool]:
+        """Start a process in a separate session.
+
+        Return 0, or the ``errno`` that says why it could not be started, and whether it sees the mounts.
 
         Args:
             identity: identifies the process in later calls.
@@ -68,6 +73,8 @@ class ReaperClient:
             environment: the complete environment.
             directory: the working directory.
             output: the file descriptor for its output; the caller closes it.
+            mounts: folders by the path at which the process sees them, if this machine allows the user to mount.
+            unmounted: variables in addition, if it does not.
         """
         order = {
             "run": identity,
@@ -75,12 +82,14 @@ class ReaperClient:
             "executable": executable,
             "env": dict(environment),
             "directory": str(directory),
+            "mounts": dict(mounts),
+            "unmounted": dict(unmounted),
         }
         control = self._control or self._start_reaper()
         data = json.dumps(order).encode()
         if len(data) > reaper.LARGEST_MESSAGE:
-            return 7  # E2BIG
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            return errno.E2BIG, False
+        answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
         self._starting[identity] = answer
         try:
             while True:
@@ -91,7 +100,7 @@ class ReaperClient:
                     await asyncio.sleep(0.005)
             return await answer
         except OSError as error:
-            return error.errno or 0
+            return error.errno or 0, False
         finally:
             self._starting.pop(identity, None)
 
@@ -162,17 +171,17 @@ class ReaperClient:
     def _learn(self, message: Mapping[str, Any]) -> None:
         if (identity := message.get("started")) is not None:
             self._running.add(identity)
-            self._answer(identity, 0)
+            self._answer(identity, 0, mounted=message["mounted"])
         elif (identity := message.get("failed")) is not None:
             self._answer(identity, message["errno"])
         else:
             self._running.discard(message["ended"])
             self._ended(message["ended"], os.waitstatus_to_exitcode(message["status"]))
 
-    def _answer(self, identity: str, errno: int) -> None:
+    def _answer(self, identity: str, number: int, *, mounted: bool = False) -> None:
         answer = self._starting.get(identity)
         if answer is not None and not answer.done():
-            answer.set_result(errno)
+            answer.set_result((number, mounted))
 
     def _lose_reaper(self) -> None:
         """React to the death of the reaper: the kernel has killed what it had started."""
@@ -182,7 +191,7 @@ class ReaperClient:
             gone.wait()
         for answer in self._starting.values():
             if not answer.done():
-                answer.set_result(5)  # EIO
+                answer.set_result((errno.EIO, False))
         lost, self._running = self._running, set()
         for identity in lost:
             self._ended(identity, -9)

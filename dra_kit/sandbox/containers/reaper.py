@@ -5,14 +5,19 @@ side of the socket is closed, for any reason, it kills all its descendants and r
 descendants include processes that left their process group or lost their parent. If the reaper itself is killed, the
 kernel kills the processes that it started.
 
-Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory"}`` with
-the file descriptor for the output, ``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them.
-From it: ``{"started": id}``, ``{"failed": id, "errno"}``, ``{"ended": id, "status"}`` with the status of waitpid(2).
+Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory",
+"mounts", "unmounted"}`` with the file descriptor for the output, ``{"signal": id, "number"}`` to the main process,
+``{"kill": id}`` to all of them. From it: ``{"started": id, "mounted"}``, ``{"failed": id, "errno"}``,
+``{"ended": id, "status"}`` with the status of waitpid(2).
+
+``mounts`` are folders by the path at which the process sees them, read-only. Where this machine does not let the reaper
+mount, the process starts without them, and with the variables ``unmounted`` in addition.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import select
@@ -28,6 +33,12 @@ from typing import Any, Final
 LARGEST_MESSAGE: Final = 1 << 20
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_CLONE_NEWNS: Final = 0x20000
+_CLONE_NEWUSER: Final = 0x10000000
+_MS_REMOUNT: Final = 1 << 5
+_MS_BIND: Final = 1 << 12
+_MS_REC: Final = 1 << 14
+_MS_SLAVE: Final = 1 << 19
 
 
 class Reaper:
@@ -35,7 +46,7 @@ class Reaper:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._libc = ctypes.CDLL(None)
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self._ids: dict[int, str] = {}  # by process ID of the main process, which is that of its group
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._wakeup, signal_end = socket.socketpair()
@@ -91,31 +102,44 @@ class Reaper:
                     os.kill(process, order["number"])
 
     def _start(self, order: dict[str, Any], output: int) -> None:
-        reaper = os.getpid()
-
-        def die_with_reaper() -> None:
-            self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != reaper:
-                os._exit(128 + signal.SIGKILL)
-
+        mounts, without = order["mounts"], {**order["env"], **order["unmounted"]}
         try:
-            process = subprocess.Popen(
-                order["argv"],
-                executable=order["executable"],
-                env=order["env"],
-                cwd=order["directory"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=die_with_reaper,  # noqa: PLW1509 - this process has one thread
-            )
+            try:
+                process = self._popen(order, order["env"] if mounts else without, mounts, output)
+            except subprocess.SubprocessError:  # what came before exec(2) failed: the mounts
+                mounts = {}
+                process = self._popen(order, without, mounts, output)
         except (OSError, ValueError) as error:
             self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or 0})
             return
         self._ids[process.pid] = order["run"]
         self._processes[process.pid] = process
-        self._send({"started": order["run"]})
+        self._send({"started": order["run"], "mounted": bool(mounts)})
+
+    def _popen(
+        self, order: dict[str, Any], environment: dict[str, str], mounts: dict[str, str], output: int
+    ) -> subprocess.Popen[bytes]:
+        reaper = os.getpid()
+
+        def prepare() -> None:
+            if mounts:
+                MountNamespace(self._libc).enter(mounts)
+            # after it: a process that enters a user namespace loses this setting
+            self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != reaper:
+                os._exit(128 + signal.SIGKILL)
+
+        return subprocess.Popen(
+            order["argv"],
+            executable=order["executable"],
+            env=environment,
+            cwd=order["directory"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
+        )
 
     def _reap(self) -> None:
         """Reap all exited children; kill the rest of the group of a main process that exited, as in a container."""
@@ -149,6 +173,78 @@ class Reaper:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 return
+
+
+class MountNamespace:
+    """A mount namespace for this process: what is mounted in it is seen by the process and its children alone.
+
+    A user without the right to mount enters a user namespace in which it is the same user. root does not: there, it
+    would lose its rights over other users' files.
+    """
+
+    def __init__(self, libc: ctypes.CDLL) -> None:
+        self._libc = libc
+
+    def enter(self, mounts: dict[str, str]) -> None:
+        """Enter it, and mount folders by path in it, read-only.
+
+        A path that does not exist is made: its nearest folder becomes one in memory, with all that is in it today, so
+        that what the process creates in that very folder is its own. Nothing is made in the root folder.
+
+        Raises:
+            OSError: the kernel forbids it, or a path leads nowhere.
+        """
+        user, group = os.getuid(), os.getgid()
+        if self._libc.unshare(_CLONE_NEWNS):
+            if user == 0:
+                self._check(-1)
+            self._check(self._libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
+            for name, text in (
+                ("setgroups", "deny"),
+                ("uid_map", f"{user} {user} 1"),
+                ("gid_map", f"{group} {group} 1"),
+            ):
+                Path("/proc/self", name).write_text(text)
+        self._mount("none", "/", "", _MS_REC | _MS_SLAVE)
+        for target, source in mounts.items():
+            path = Path(os.path.realpath(target))
+            self._make(path)
+            self._mount(source, path, "", _MS_BIND)
+            # flags of the file system that a user namespace must not drop
+            kept = os.statvfs(path).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC)
+            self._mount("none", path, "", _MS_REMOUNT | _MS_BIND | os.ST_RDONLY | kept)
+
+    def _make(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        parent = next(folder for folder in path.parents if folder.exists())
+        if path.exists() or parent == Path("/"):
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        before, mode = os.open(parent, os.O_PATH | os.O_DIRECTORY), parent.stat().st_mode & 0o7777
+        entries = [
+            (entry, entry.is_dir(), entry.readlink() if entry.is_symlink() else None) for entry in parent.iterdir()
+        ]
+        self._mount("tmpfs", parent, "tmpfs", os.ST_NOSUID | os.ST_NODEV, f"mode={mode:o}")
+        for entry, is_folder, link in entries:
+            if link is not None:
+                entry.symlink_to(link)
+                continue
+            if is_folder:
+                entry.mkdir()
+            else:
+                entry.touch()
+            self._mount(f"/proc/self/fd/{before}/{entry.name}", entry, "", _MS_BIND | _MS_REC)
+        os.close(before)
+        path.mkdir(parents=True)
+
+    def _mount(self, source: str, target: str | Path, kind: str, flags: int, options: str = "") -> None:
+        encoded = [os.fsencode(text) for text in (source, target, kind)]
+        self._check(self._libc.mount(*encoded, ctypes.c_ulong(flags), os.fsencode(options)))
+
+    def _check(self, result: int) -> None:
+        if result:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
 
 def _kill_group(process: int) -> None:

@@ -22,6 +22,8 @@ class ContainerConfig(Struct, frozen=True):
         environment: the pod's variables, in order. The image's own precede them, those of the edits follow.
         cdi_devices: qualified names that the drivers returned for this container.
         edits: what the CDI devices change in the container.
+        mounts: folders of volumes, by the path at which the container sees them.
+        shares_mounts: what the container mounts is seen by others, too (``mountPropagation: Bidirectional``).
     """
 
     pod: PodReference
@@ -35,6 +37,8 @@ class ContainerConfig(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
     edits: SpecEdits = field(default_factory=SpecEdits)
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    shares_mounts: bool = False
 
 
 class ContainerExit(Struct, frozen=True):

@@ -1,22 +1,22 @@
-"""Which pods a Deployment, ReplicaSet, StatefulSet or DaemonSet needs; pure.
+"""Which pods a Deployment, ReplicaSet or StatefulSet needs; pure.
 
 Sources: Kubernetes 1.37 ``pkg/controller/deployment``, ``rolling.go`` and ``sync.go``; Kubernetes 1.37
-``pkg/controller/daemon``; Kubernetes 1.37 ``pkg/controller/statefulset``.
+``pkg/controller/replicaset``; Kubernetes 1.37 ``pkg/controller/statefulset``.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.objects import format_time, is_terminal
-from dra_kit.kubernetes.scheduler.nodes import is_affine, is_tainted
 from dra_kit.kubernetes.values.json import ObjectView
 
 _HASH_LABEL: Final = "pod-template-hash"
@@ -27,7 +27,8 @@ _HISTORY: Final = 10
 def plan_deployment(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = False) -> WorkloadPlan:
     """Return what to do about a Deployment; ``late``: it has exceeded its progress deadline."""
     name = f"{deployment['metadata']['name']}-{revision(deployment)}"
-    new = next((item for item in sets if item["metadata"]["name"] == name), None)
+    same = [item for item in sets if _has_template(item, deployment)]
+    new = min(same, key=lambda item: str(item["metadata"]["creationTimestamp"]), default=None)
     old = sorted((item for item in sets if item is not new), key=_revision)
     number = max((_revision(item) for item in old), default=0) + 1
     if new is not None:
@@ -46,6 +47,20 @@ def plan_deployment(deployment: ObjectView, sets: Sequence[ObjectView], *, late:
         create=create, replicas=replicas, delete=done[: max(len(done) - limit, 0)],
         status=_deployment_status(deployment, new, old, late=late), annotations={_REVISION: str(number)},
     )  # fmt: skip
+
+
+def _has_template(replica_set: ObjectView, deployment: ObjectView) -> bool:
+    """Return whether a ReplicaSet makes the pods of a Deployment, also one that was adopted."""
+    template = replica_set["spec"]["template"]
+    metadata = template.get("metadata") or {}
+    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name != _HASH_LABEL}
+    wanted = deployment["spec"]["template"]
+    expected = wanted.get("metadata") or {}
+    return bool(
+        template["spec"] == wanted["spec"]
+        and labels == (expected.get("labels") or {})
+        and (metadata.get("annotations") or {}) == (expected.get("annotations") or {})
+    )
 
 
 def _revision(replica_set: ObjectView) -> int:
@@ -109,6 +124,7 @@ def _new_set(deployment: ObjectView, name: str, size: int, number: int) -> dict[
         },
         "spec": {
             "replicas": size, "selector": {**selector, "matchLabels": matched},
+            "minReadySeconds": deployment["spec"].get("minReadySeconds", 0),
             "template": {**template, "metadata": {**metadata, "labels": labels}},
         },
     }  # fmt: skip
@@ -161,6 +177,8 @@ class WorkloadPlan(Struct, frozen=True, kw_only=True):
     Attributes:
         create: objects to create. Names are deterministic, so an object that already exists is the right one.
         replicas: ReplicaSets to scale, each with the new number of replicas.
+        events: type, reason and note of Events about the workload.
+        again: seconds after which to plan again, because a pod that is ready becomes available then.
     """
 
     status: Mapping[str, Any]
@@ -168,6 +186,8 @@ class WorkloadPlan(Struct, frozen=True, kw_only=True):
     delete: Sequence[ObjectView] = ()
     replicas: Sequence[tuple[ObjectView, int]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    events: Sequence[tuple[Literal["Normal", "Warning"], str, str]] = ()
+    again: float | None = None
 
 
 def template_hash(*parts: object, length: int = 5) -> str:
@@ -219,6 +239,40 @@ def is_ready(pod: ObjectView) -> bool:
     )
 
 
+class Availability:
+    """Which pods of a workload have been ready for its ``minReadySeconds``.
+
+    Args:
+        workload: of the pods.
+        now: the time; None for the current one.
+        time_scale: the seconds are divided by this.
+
+    Attributes:
+        again: seconds until another of the pods that were asked about is available; None if none is waiting.
+    """
+
+    def __init__(self, workload: ObjectView, *, now: dt.datetime | None = None, time_scale: float = 1.0) -> None:
+        self._seconds = workload["spec"].get("minReadySeconds", 0) / time_scale
+        self._now = now or dt.datetime.now(dt.UTC)
+        self.again: float | None = None
+
+    def holds(self, pod: ObjectView) -> bool:
+        """Return whether a pod is available."""
+        if not is_ready(pod) or not self._seconds:
+            return is_ready(pod)
+        condition = next(item for item in pod["status"]["conditions"] if item["type"] == "Ready")
+        if not (since := condition.get("lastTransitionTime")):
+            return False
+        remaining = self._seconds - (self._now - dt.datetime.fromisoformat(since)).total_seconds()
+        if remaining > 0:
+            self.again = min(remaining, self.again or remaining)
+        return bool(remaining <= 0)
+
+    def count(self, pods: Iterable[ObjectView]) -> int:
+        """Return how many are available."""
+        return sum(map(self.holds, pods))
+
+
 def ready(pods: Iterable[ObjectView]) -> int:
     """Return how many are."""
     return sum(map(is_ready, pods))
@@ -238,81 +292,17 @@ def wanted_replicas(workload: ObjectView) -> int:
     return number
 
 
-_TOLERATED: Final = (
-    ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
-    ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
-)  # fmt: skip
-
-
-def plan_daemon_set(daemon_set: ObjectView, pods: Sequence[ObjectView], nodes: Sequence[ObjectView]) -> WorkloadPlan:
-    """Return what to do about a DaemonSet."""
-    current = revision(daemon_set)
-    active = [pod for pod in pods if is_active(pod)]
-    by_node = {_node_of(pod): pod for pod in active}
-    fitting = [
-        node["metadata"]["name"] for node in nodes if _fits(_daemon_pod(daemon_set, node["metadata"]["name"]), node)
-    ]
-    create = [_daemon_pod(daemon_set, name) for name in fitting if name not in by_node]
-    delete = [pod for name, pod in by_node.items() if name not in fitting]
-    here = [by_node[name] for name in fitting if name in by_node]
-    updated = [pod for pod in here if pod["metadata"]["labels"].get(REVISION_LABEL) == current]
-    delete += _outdated_daemon_pods(daemon_set, [pod for pod in here if pod not in updated], len(fitting) - ready(here))
-    status = {
-        "observedGeneration": daemon_set["metadata"]["generation"], "currentNumberScheduled": len(here),
-        "desiredNumberScheduled": len(fitting), "numberMisscheduled": len(by_node) - len(here),
-        "numberReady": ready(here), "numberAvailable": ready(here), "updatedNumberScheduled": len(updated),
-        "numberUnavailable": len(fitting) - ready(here),
-    }  # fmt: skip
-    return WorkloadPlan(create=create, delete=delete, status=status)
-
-
-def _outdated_daemon_pods(daemon_set: ObjectView, old: list[ObjectView], unavailable: int) -> list[ObjectView]:
-    """Return the pods of former templates to delete now: those not ready, and as many others as may be missing."""
-    strategy = daemon_set["spec"].get("updateStrategy") or {}
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
-        return []
-    limit = scaled_count((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(old), up=True)
-    broken = [pod for pod in old if not is_ready(pod)]
-    sound = [pod for pod in old if is_ready(pod)]
-    return broken + sound[: max(max(limit, 1) - unavailable, 0)]
-
-
-def _node_of(pod: ObjectView) -> str:
-    """Return the node that a pod is on, or was made for."""
-    if name := pod["spec"].get("nodeName"):
-        return str(name)
-    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
-
-
-def _daemon_pod(daemon_set: ObjectView, node: str) -> dict[str, Any]:
-    metadata, current = daemon_set["metadata"], revision(daemon_set)
-    name = f"{metadata['name']}-{template_hash(metadata['uid'], node, current)}"
-    pod = new_pod(daemon_set, name, {REVISION_LABEL: current})
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    spec = pod["spec"]
-    affinity = spec.get("affinity") or {}
-    node_affinity = affinity.get("nodeAffinity") or {}
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms = (node_affinity.get(required) or {}).get("nodeSelectorTerms") or [{}]
-    terms = [{**term, "matchFields": [field]} for term in terms]
-    spec["affinity"] = {**affinity, "nodeAffinity": {**node_affinity, required: {"nodeSelectorTerms": terms}}}
-    spec["tolerations"] = [
-        *(spec.get("tolerations") or []),
-        *({"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect} for key, effect in _TOLERATED),
-    ]
-    return pod
-
-
-def _fits(pod: ObjectView, node: ObjectView) -> bool:
-    return is_affine(pod, node) and not is_tainted(pod, node)
-
-
-def plan_replica_set(replica_set: ObjectView, pods: Sequence[ObjectView]) -> WorkloadPlan:
-    """Return what to do about a ReplicaSet."""
+def plan_replica_set(
+    replica_set: ObjectView,
+    pods: Sequence[ObjectView],
+    availability: Availability | None = None,
+    others: Collection[str] = (),
+) -> WorkloadPlan:
+    """Return what to do about a ReplicaSet; ``others`` are the names of pods that it does not own."""
+    availability = availability or Availability(replica_set)
     active = [pod for pod in pods if is_active(pod)]
     missing = wanted_replicas(replica_set) - len(active)
-    taken = {pod["metadata"]["name"] for pod in pods}
+    taken = {*others, *(pod["metadata"]["name"] for pod in pods)}
     metadata = replica_set["metadata"]
     names = (f"{metadata['name']}-{template_hash(metadata['uid'], number)}" for number in count())
     free = islice((name for name in names if name not in taken), max(missing, 0))
@@ -320,22 +310,28 @@ def plan_replica_set(replica_set: ObjectView, pods: Sequence[ObjectView]) -> Wor
     excess = sorted(active, key=lambda pod: (not is_ready(pod), pod["metadata"]["creationTimestamp"]), reverse=True)
     status = {
         "observedGeneration": metadata["generation"], "replicas": len(active), "fullyLabeledReplicas": len(active),
-        "readyReplicas": ready(active), "availableReplicas": ready(active),
+        "readyReplicas": ready(active), "availableReplicas": availability.count(active),
     }  # fmt: skip
     return WorkloadPlan(
-        create=[new_pod(replica_set, name) for name in free], delete=excess[: max(-missing, 0)], status=status
-    )
+        create=[new_pod(replica_set, name) for name in free], delete=excess[: max(-missing, 0)], status=status,
+        again=availability.again,
+    )  # fmt: skip
 
 
-def plan_stateful_set(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> WorkloadPlan:
+def plan_stateful_set(
+    stateful_set: ObjectView, pods: Sequence[ObjectView], availability: Availability | None = None
+) -> WorkloadPlan:
     """Return what to do about a StatefulSet."""
+    availability = availability or Availability(stateful_set)
     name, spec = stateful_set["metadata"]["name"], stateful_set["spec"]
     update = f"{name}-{revision(stateful_set)}"
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
     names = [f"{name}-{number}" for number in range(wanted_replicas(stateful_set))]
     parallel = spec.get("podManagementPolicy") == "Parallel"
     missing = [number for number, pod in enumerate(names) if pod not in by_name]
-    broken = [pod for pod in names if pod in by_name and not (is_active(by_name[pod]) and is_ready(by_name[pod]))]
+    broken = [
+        pod for pod in names if pod in by_name and not (is_active(by_name[pod]) and availability.holds(by_name[pod]))
+    ]
     create: list[dict[str, Any]] = []
     delete: list[ObjectView] = []
     if missing:
@@ -351,9 +347,8 @@ def plan_stateful_set(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> W
         delete = [pod for pod in excess[: None if parallel else 1] if is_active(pod)]
     elif not missing and not broken:
         delete = _outdated_stateful_pods(stateful_set, [by_name[pod] for pod in names], update)
-    return WorkloadPlan(
-        create=create, delete=delete, status=_stateful_set_status(stateful_set, list(by_name.values()), update)
-    )
+    status = _stateful_set_status(stateful_set, list(by_name.values()), update, availability)
+    return WorkloadPlan(create=create, delete=delete, status=status, again=availability.again)
 
 
 def _outdated_stateful_pods(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> list[ObjectView]:
@@ -384,7 +379,9 @@ def _stateful_pod(stateful_set: ObjectView, number: int, update: str) -> dict[st
     return pod
 
 
-def _stateful_set_status(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> dict[str, Any]:
+def _stateful_set_status(
+    stateful_set: ObjectView, pods: Sequence[ObjectView], update: str, availability: Availability
+) -> dict[str, Any]:
     active = [pod for pod in pods if is_active(pod)]
     updated = [pod for pod in active if _revision_of(pod) == update]
     current = (stateful_set.get("status") or {}).get("currentRevision") or update
@@ -392,7 +389,8 @@ def _stateful_set_status(stateful_set: ObjectView, pods: Sequence[ObjectView], u
         current = update
     return {
         "observedGeneration": stateful_set["metadata"]["generation"], "replicas": len(active),
-        "readyReplicas": ready(active), "availableReplicas": ready(active), "updatedReplicas": len(updated),
+        "readyReplicas": ready(active), "availableReplicas": availability.count(active),
+        "updatedReplicas": len(updated),
         "currentReplicas": sum(_revision_of(pod) == current for pod in active),
         "currentRevision": current, "updateRevision": update, "collisionCount": 0,
     }  # fmt: skip

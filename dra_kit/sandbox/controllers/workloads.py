@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from dra_kit.client.api import Client
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
 from dra_kit.errors import Conflict, KubeError, NotFound
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, owns
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.controllers.daemon_set_plans import plan_daemon_set
 from dra_kit.sandbox.controllers.workload_plans import (
+    Availability,
     WorkloadPlan,
-    plan_daemon_set,
+    is_active,
+    owner_reference,
     plan_deployment,
     plan_replica_set,
     plan_stateful_set,
+    wanted_replicas,
 )
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
 
 WORKLOADS: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
 _BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*WORKLOADS, PODS)}
-COMPONENT: Final = "workloads"
+COMPONENTS: Final = {resource.kind: f"{resource.kind.lower()}-controller" for resource in WORKLOADS}
+"""What the controllers call themselves in Events, by kind."""
+_OWNED: Final = {kind: REPLICA_SETS if kind == DEPLOYMENTS.kind else PODS for kind in COMPONENTS}
+_STATEFUL_POD: Final = re.compile(r"(.*)-[0-9]+")
 _Work: TypeAlias = tuple[str, ObjectKey]  # kind and object
 
 
 class WorkloadController:
-    """Makes pods of Deployments, ReplicaSets, DaemonSets and StatefulSets, as kube-controller-manager 1.37 does."""
+    """Makes pods of Deployments, ReplicaSets, DaemonSets and StatefulSets, as kube-controller-manager 1.37 does.
+
+    Args:
+        events: the recorder of each kind's controller.
+    """
 
     def __init__(
-        self, client: Client, informers: SharedInformers, events: EventRecorder, *, time_scale: float = 1.0
+        self,
+        client: Client,
+        informers: SharedInformers,
+        events: Mapping[str, EventRecorder],
+        *,
+        time_scale: float = 1.0,
     ) -> None:
         self._client = client
         self._events = events
@@ -42,7 +60,9 @@ class WorkloadController:
         self._time_scale = time_scale
         self._queue: WorkQueue[_Work] = WorkQueue("workloads", self._sync)
         self._moved: dict[str, tuple[Any, float]] = {}  # Deployments by UID: their counts, and since when
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # deadlines by UID
+        self._waits: dict[str, asyncio.TimerHandle] = {}  # until pods are available, by UID
+        self._deleted: set[str] = set()  # UIDs of pods that are on their way out
         for resource in WORKLOADS:
             informers.listen(resource, self._changed)
         informers.listen(PODS, self._owned_changed)
@@ -53,7 +73,7 @@ class WorkloadController:
         try:
             await self._queue.run()
         finally:
-            for timer in self._timers.values():
+            for timer in (*self._timers.values(), *self._waits.values()):
                 timer.cancel()
 
     # --- what happened
@@ -63,16 +83,28 @@ class WorkloadController:
         if change.type == "DELETED":
             uid = change.object["metadata"]["uid"]
             self._moved.pop(uid, None)
-            if timer := self._timers.pop(uid, None):
-                timer.cancel()
+            for timers in (self._timers, self._waits):
+                if timer := timers.pop(uid, None):
+                    timer.cancel()
         else:
             self._queue.add((change.object["kind"], object_key(change.object)))
 
     def _owned_changed(self, change: ObjectChange) -> None:
-        metadata = change.object["metadata"]
+        obj, metadata = change.object, change.object["metadata"]
+        if change.type == "DELETED":
+            self._deleted.discard(metadata["uid"])
         for owner in metadata.get("ownerReferences", []):
-            if owner.get("controller") and owner["apiVersion"] == "apps/v1" and owner["kind"] in _BY_KIND:
-                self._queue.add((owner["kind"], (metadata["namespace"], owner["name"])))
+            if owner.get("controller"):
+                if owner["apiVersion"] == "apps/v1" and owner["kind"] in _BY_KIND:
+                    self._queue.add((owner["kind"], (metadata["namespace"], owner["name"])))
+                return
+        if change.type != "DELETED":
+            for kind, owned in _OWNED.items():
+                for key, workload in (
+                    self._informers.objects(_BY_KIND[kind]).items() if owned.kind == obj["kind"] else ()
+                ):
+                    if key[0] == metadata["namespace"] and _may_own(workload, obj):
+                        self._queue.add((kind, key))
 
     def _node_changed(self, _: ObjectChange) -> None:
         for key in self._informers.objects(DAEMON_SETS):
@@ -85,41 +117,75 @@ class WorkloadController:
         workload = self._informers.objects(_BY_KIND[kind]).get(key)
         if workload is None or "deletionTimestamp" in workload["metadata"]:
             return
-        plan = self._plan(kind, workload)
+        plan = self._plan(kind, workload, await self._claim(_OWNED[kind], workload))
+        for type_, reason, note in plan.events:
+            self._report(workload, type_, reason, note)
         for obj in plan.create:
-            try:
-                await self._client.create(_BY_KIND[obj["kind"]], obj)
-            except Conflict:  # the informer does not know of it yet, or the one before has not gone yet
-                pass
-            except KubeError as error:
-                self._events.record(
-                    ObjectReference.to(workload), "Warning", reason="FailedCreate", action="Create",
-                    note=f"Error creating: {error.message}",
-                )  # fmt: skip
-                raise
+            await self._create(workload, obj)
         for replica_set, size in plan.replicas:
-            await self._client.patch(
-                REPLICA_SETS, replica_set["metadata"]["name"], {"spec": {"replicas": size}}, key[0]
-            )
+            name, before = replica_set["metadata"]["name"], wanted_replicas(replica_set)
+            await self._client.patch(REPLICA_SETS, name, {"spec": {"replicas": size}}, key[0])
+            way = "up" if size > before else "down"
+            note = f"Scaled {way} replica set {name} from {before} to {size}"
+            self._report(workload, "Normal", "ScalingReplicaSet", note)
         for surplus in plan.delete:
-            await self._delete(surplus)
+            await self._delete(workload, surplus)
         await self._write_status(_BY_KIND[kind], workload, plan)
+        if plan.again is not None:
+            self._look_again(workload, plan.again)
 
-    def _plan(self, kind: str, workload: ObjectView) -> WorkloadPlan:
-        # of the first workload: in many clusters there are pods alone
+    def _report(self, workload: ObjectView, type_: Literal["Normal", "Warning"], reason: str, note: str) -> None:
+        self._events[workload["kind"]].record(
+            ObjectReference.to(workload), type_, reason=reason, action=reason, note=note
+        )
+
+    def _look_again(self, workload: ObjectView, seconds: float) -> None:
+        uid, work = workload["metadata"]["uid"], (workload["kind"], object_key(workload))
+        if timer := self._waits.pop(uid, None):
+            timer.cancel()
+        self._waits[uid] = asyncio.get_running_loop().call_later(seconds, self._queue.add, work)
+
+    async def _create(self, workload: ObjectView, obj: Mapping[str, Any]) -> None:
+        """Create an object of a workload, and report it."""
+        kind, name = workload["kind"], obj["metadata"]["name"]
+        try:
+            await self._client.create(_BY_KIND[obj["kind"]], obj)
+        except Conflict:  # the informer does not know of it yet, or the one before has not gone yet
+            return
+        except KubeError as error:
+            reason, note = "FailedCreate", f"Error creating: {error.text}"
+            if kind == DEPLOYMENTS.kind:
+                reason, note = "ReplicaSetCreateError", f'Failed to create new replica set "{name}": {error.text}'
+            elif kind == STATEFUL_SETS.kind:
+                note = f"create Pod {name} in StatefulSet {workload['metadata']['name']} failed error: {error.text}"
+            self._report(workload, "Warning", reason, note)
+            raise
         if kind == DEPLOYMENTS.kind:
-            return self._deployment_plan(workload)
-        pods = self._owned(PODS, workload)
-        if kind == DAEMON_SETS.kind:
-            return plan_daemon_set(workload, pods, list(self._informers.objects(NODES).values()))
+            if size := obj["spec"]["replicas"]:
+                note = f"Scaled up replica set {name} from 0 to {size}"
+                self._report(workload, "Normal", "ScalingReplicaSet", note)
+            return
+        note = f"Created pod: {name}"
         if kind == STATEFUL_SETS.kind:
-            return plan_stateful_set(workload, pods)
-        return plan_replica_set(workload, pods)
+            note = f"create Pod {name} in StatefulSet {workload['metadata']['name']} successful"
+        self._report(workload, "Normal", "SuccessfulCreate", note)
 
-    def _deployment_plan(self, deployment: ObjectView) -> WorkloadPlan:
+    def _plan(self, kind: str, workload: ObjectView, owned: list[ObjectView]) -> WorkloadPlan:
+        if kind == DEPLOYMENTS.kind:
+            return self._deployment_plan(workload, owned)
+        availability = Availability(workload, time_scale=self._time_scale)
+        if kind == STATEFUL_SETS.kind:
+            return plan_stateful_set(workload, owned, availability)
+        namespace, own = workload["metadata"]["namespace"], {pod["metadata"]["name"] for pod in owned}
+        others = {name for home, name in self._informers.objects(PODS) if home == namespace and name not in own}
+        if kind == DAEMON_SETS.kind:
+            nodes = list(self._informers.objects(NODES).values())
+            return plan_daemon_set(workload, owned, nodes, availability, others)
+        return plan_replica_set(workload, owned, availability, others)
+
+    def _deployment_plan(self, deployment: ObjectView, sets: list[ObjectView]) -> WorkloadPlan:
         """Return the plan, with a deadline: a Deployment that makes no progress for too long is late."""
-        sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
-        loop = asyncio.get_running_loop()
+        uid, loop = deployment["metadata"]["uid"], asyncio.get_running_loop()
         counts = [deployment["metadata"]["generation"], *(item.get("status") for item in sets)]
         if uid not in self._moved or self._moved[uid][0] != counts:
             self._moved[uid] = (counts, loop.time())
@@ -133,15 +199,49 @@ class WorkloadController:
         self._timers[uid] = loop.call_at(end, self._queue.add, work)
         return plan_deployment(deployment, sets)
 
-    def _owned(self, resource: Resource, owner: ObjectView) -> list[ObjectView]:
-        return [item for item in self._informers.objects(resource).values() if owns(owner, item)]
+    async def _claim(self, resource: Resource, workload: ObjectView) -> list[ObjectView]:
+        """Return what a workload owns, after it has adopted what matches, and released what no longer does.
 
-    async def _delete(self, obj: ObjectView) -> None:
+        Source: Kubernetes 1.37 ``pkg/controller/controller_ref_manager.go``.
+        """
+        claimed = []
+        for item in list(self._informers.objects(resource).values()):
+            if item["metadata"]["namespace"] != workload["metadata"]["namespace"]:
+                continue
+            own: ObjectView | None = None
+            if owns(workload, item):
+                own = item if _selects(workload, item) else None
+                if own is None:
+                    gone = {"$patch": "delete", "uid": workload["metadata"]["uid"]}
+                    await self._change_owners(resource, item, gone)
+            elif _may_own(workload, item) and not _is_controlled(item):
+                own = await self._change_owners(resource, item, owner_reference(workload))
+            if own is not None:
+                claimed.append(own)
+        return claimed
+
+    async def _change_owners(
+        self, resource: Resource, obj: ObjectView, reference: Mapping[str, Any]
+    ) -> ObjectView | None:
         metadata = obj["metadata"]
+        body = {"metadata": {"uid": metadata["uid"], "ownerReferences": [reference]}}
         with suppress(NotFound, Conflict):  # it is gone, or another one has its name
-            await self._client.delete(
-                _BY_KIND[obj["kind"]], metadata["name"], metadata["namespace"], uid=metadata["uid"]
+            return await self._client.patch(
+                resource, metadata["name"], body, metadata["namespace"], content_type=STRATEGIC_MERGE_PATCH
             )
+        return None
+
+    async def _delete(self, workload: ObjectView, obj: ObjectView) -> None:
+        metadata, kind = obj["metadata"], obj["kind"]
+        with suppress(NotFound, Conflict):  # it is gone, or another one has its name
+            await self._client.delete(_BY_KIND[kind], metadata["name"], metadata["namespace"], uid=metadata["uid"])
+            if kind != PODS.kind or metadata["uid"] in self._deleted:
+                return  # a ReplicaSet, or a pod whose deletion the informer does not know of yet
+            self._deleted.add(metadata["uid"])
+            note = f"Deleted pod: {metadata['name']}"
+            if workload["kind"] == STATEFUL_SETS.kind:
+                note = f"delete Pod {metadata['name']} in StatefulSet {workload['metadata']['name']} successful"
+            self._report(workload, "Normal", "SuccessfulDelete", note)
 
     async def _write_status(self, resource: Resource, workload: ObjectView, plan: WorkloadPlan) -> None:
         """Write status and annotations where they have changed."""
@@ -155,3 +255,21 @@ class WorkloadController:
         if any(former.get(key, 0) != value for key, value in plan.status.items()):
             body = {"metadata": {"uid": uid}, "status": dict(plan.status)}
             await self._client.patch(resource, name, body, namespace, subresource="status")
+
+
+def _is_controlled(obj: ObjectView) -> bool:
+    return any(item.get("controller") for item in obj["metadata"].get("ownerReferences", ()))
+
+
+def _selects(workload: ObjectView, obj: ObjectView) -> bool:
+    return parse_label_selector(workload["spec"]["selector"]).matches(obj)
+
+
+def _may_own(workload: ObjectView, obj: ObjectView) -> bool:
+    """Return whether a workload adopts an object that no controller owns."""
+    if "deletionTimestamp" in obj["metadata"] or not _selects(workload, obj):
+        return False
+    if workload["kind"] == STATEFUL_SETS.kind:
+        match = _STATEFUL_POD.fullmatch(obj["metadata"]["name"])
+        return match is not None and match[1] == workload["metadata"]["name"]
+    return workload["kind"] != REPLICA_SETS.kind or is_active(obj)

@@ -22,6 +22,7 @@ from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, C
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
+from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
 from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, RecordObserver
 
 _HOSTNAME_LENGTH: Final = 63
@@ -42,6 +43,7 @@ class PodWorkerServices(Struct, frozen=True):
     manager: ClaimManager
     cdi_directories: Sequence[Path]
     runtime: ProcessRuntime
+    volumes: ProjectedVolumes
     recorder: EventRecorder
     observer: RecordObserver
     time_scale: float
@@ -122,6 +124,10 @@ class ContainerStarter:
             hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
             environment=variables,
             cdi_devices=cdi_devices,
+            mounts=self._services.volumes.mounts(pod, container),
+            shares_mounts=any(
+                mount.get("mountPropagation") == "Bidirectional" for mount in container.get("volumeMounts") or ()
+            ),
             # do not read all spec files for a container without devices
             **({"edits": load_specs(self._services.cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )
@@ -193,6 +199,7 @@ class CrashBackoff:
 
 
 _ACTIONS: Final = {
+    "FailedMount": "Mount",
     "FailedPrepareDynamicResources": "Prepare",
     "Pulled": "Pull",
     "Created": "Create",

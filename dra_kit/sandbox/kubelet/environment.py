@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.kubernetes.resource.objects import containers, init_containers
@@ -21,17 +21,38 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
 class NodeFacts(Struct, frozen=True):
-    """What a container may learn of its node."""
+    """What a container may learn of its node.
+
+    Attributes:
+        services: variables that lead to the API server.
+    """
 
     name: str
     address: str
     allocatable: Mapping[str, str]
+    services: Mapping[str, str] = field(default_factory=dict)
+
+
+def service_variables(name: str, port_name: str, host: str, port: int) -> dict[str, str]:
+    """Return the variables of a Service with one port (Kubernetes 1.37 ``pkg/kubelet/envvars``)."""
+    prefix, link = name.upper().replace("-", "_"), f"tcp://{host}:{port}"
+    linked = f"{prefix}_PORT_{port}_TCP"
+    return {
+        f"{prefix}_SERVICE_HOST": host,
+        f"{prefix}_SERVICE_PORT": str(port),
+        f"{prefix}_SERVICE_PORT_{port_name.upper()}": str(port),
+        f"{prefix}_PORT": link,
+        linked: link,
+        f"{linked}_PROTO": "tcp",
+        f"{linked}_PORT": str(port),
+        f"{linked}_ADDR": host,
+    }
 
 
 async def container_environment(
     pod: ObjectView, container: ObjectView, node: NodeFacts, fetch: Fetch
 ) -> dict[str, str]:
-    """Return the variables of a container, in the order of the pod, each a text.
+    """Return the variables of a container, in the order of the pod, each a text; those of the API server follow.
 
     Raises:
         KubeletError: a reference leads nowhere; the container waits with ``CreateContainerConfigError``.
@@ -42,12 +63,12 @@ async def container_environment(
             found[f"{source.get('prefix') or ''}{name}"] = value
     for entry in container.get("env") or ():
         if "valueFrom" not in entry:
-            found[entry["name"]] = expand_variables(entry.get("value") or "", found)
+            found[entry["name"]] = expand_variables(entry.get("value") or "", {**node.services, **found})
             continue
         referenced = await _referenced(pod, container, entry["valueFrom"], node, fetch)
         if referenced is not None:
             found[entry["name"]] = referenced
-    return found
+    return {**found, **{name: value for name, value in node.services.items() if name not in found}}
 
 
 def field_value(pod: ObjectView, path: str, node: NodeFacts) -> str:
@@ -94,14 +115,14 @@ async def _referenced(
     pod: ObjectView, container: ObjectView, source: Mapping[str, Any], node: NodeFacts, fetch: Fetch
 ) -> str | None:
     """Return the value of ``valueFrom``; None where there is none and need be none."""
-    if field := source.get("fieldRef"):
-        return field_value(pod, field["fieldPath"], node)
+    if reference := source.get("fieldRef"):
+        return field_value(pod, reference["fieldPath"], node)
     if resource := source.get("resourceFieldRef"):
         named = resource.get("containerName") or container["name"]
         every = (*containers(pod), *init_containers(pod))
         return resource_value(next((item for item in every if item["name"] == named), container), resource, node)
-    for field, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        if reference := source.get(field):
+    for name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+        if reference := source.get(name):
             data = await _data(pod, kind, reference, fetch)
             if reference["key"] in data:
                 return data[reference["key"]]
@@ -113,8 +134,8 @@ async def _referenced(
 
 
 async def _keys(pod: ObjectView, source: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
-    for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-        if reference := source.get(field):
+    for name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+        if reference := source.get(name):
             return await _data(pod, kind, reference, fetch)
     return {}
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, micro_time
@@ -23,11 +24,12 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
-from dra_kit.sandbox.kubelet.environment import NodeFacts
+from dra_kit.sandbox.kubelet.environment import NodeFacts, service_variables
 from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
-from dra_kit.sandbox.records import RecordObserver
+from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
+from dra_kit.sandbox.records import PluginRefused, RecordObserver
 
 log: logging.Logger = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 60.0
@@ -79,7 +81,11 @@ class NodeKubelet:
         self._observe = observer
         self._declared_features = tuple(declared_features)
         self._resources = dict(host_capacity() if capacity is None else capacity)
-        self._node = NodeFacts(node_name, address, self._resources)
+        # no Service is routed here, so that the variables lead to the server itself
+        server = urlsplit(client.server)
+        services = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
+        self._node = NodeFacts(node_name, address, self._resources, services)
+        self._volumes = ProjectedVolumes(client, kubelet_dir, self._node)
         self._labels = dict(labels or {})
         self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
@@ -92,6 +98,7 @@ class NodeKubelet:
             time_scale=time_scale,
             connection_changed=self._wiper.changed,
             health_changed=self._health_changed,
+            refused=self._plugin_refused,
         )
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}
@@ -192,6 +199,7 @@ class NodeKubelet:
             manager=manager,
             cdi_directories=self._cdi_dirs,
             runtime=self._runtime,
+            volumes=self._volumes,
             recorder=self._recorder,
             observer=self._observe,
             time_scale=self._time_scale,
@@ -285,6 +293,9 @@ class NodeKubelet:
         if self._manager is not None:
             for uid in self._manager.pods_with(driver):
                 self._wake(uid)
+
+    def _plugin_refused(self, socket: Path, error: str) -> None:
+        self._observe(PluginRefused(node=self.name, socket=str(socket), error=error))
 
     def _connected(self, driver: str) -> bool:
         return self._plugins.connected(driver)

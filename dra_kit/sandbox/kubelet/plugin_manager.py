@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import random
+import socket
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import KubeError, KubeletError
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.plugin_client import (
     CALL_TIMEOUT,
@@ -63,6 +65,7 @@ class PluginManager:
         time_scale: the waits between two attempts to register a plugin are divided by this.
         connection_changed: called with a driver's name when the result of :meth:`connected` may have changed.
         health_changed: called with a driver's name when the result of :meth:`health` may have changed.
+        refused: called with the registration socket and the reason after each attempt that failed.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class PluginManager:
         time_scale: float = 1.0,
         connection_changed: Callable[[str], None] = lambda _: None,
         health_changed: Callable[[str], None] = lambda _: None,
+        refused: Callable[[Path, str], None] = lambda *_: None,
     ) -> None:
+        self._refused = refused
         self._registry = kubelet_dir / "plugins_registry"
         self._supported_services = tuple(supported_services)
         self._get_info_timeout = get_info_timeout
@@ -169,19 +174,21 @@ class PluginManager:
         keepers: dict[Path, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group, aclosing(watch_sockets(self._registry)) as changes:
             async for change in changes:
-                for socket in change.removed:
-                    keeper = keepers.pop(socket)
+                for path in change.removed:
+                    keeper = keepers.pop(path)
                     keeper.cancel()
                     await asyncio.wait([keeper])
-                for socket in change.added:
-                    keepers[socket] = group.create_task(self._keep_registered(socket))
+                for path in change.added:
+                    keepers[path] = group.create_task(self._keep_registered(path))
 
     async def _keep_registered(self, socket: Path) -> None:
         """Register the plugin behind a socket, with repetition, and forget it when cancelled."""
         delay = _FIRST_DELAY
         try:
-            while not await self._register(socket):
-                await asyncio.sleep(delay / self._time_scale)
+            while (refusal := await self._register(socket)) is not None:
+                wait = delay / self._time_scale
+                self._refused(socket, f"{refusal}; the kubelet tries again after {wait:g} s")
+                await asyncio.sleep(wait)
                 delay = min(delay * 2, _LAST_DELAY)
             driver, client = self._plugins[socket]
             async with asyncio.TaskGroup() as group, aclosing(client.connection()) as changes:
@@ -205,7 +212,9 @@ class PluginManager:
                 self._health.clear(driver)
             await asyncio.sleep(RECONNECT_SECONDS / self._time_scale)
 
-    async def _register(self, socket: Path) -> bool:
+    async def _register(self, socket: Path) -> KubeletError | None:
+        """Make one attempt; return why it failed."""
+
         def accept(info: PluginInfo) -> None:
             service = select_service(info, self._supported_services)
             if any(client.endpoint == info.endpoint for client in self.plugins(info.name)):
@@ -222,9 +231,9 @@ class PluginManager:
         except KubeletError as error:
             self._refusals[socket] = str(error)
             await self._forget(socket)
-            return False
+            return error
         self._refusals.pop(socket, None)
-        return True
+        return None
 
     async def _forget(self, socket: Path) -> None:
         if plugin := self._plugins.pop(socket, None):
@@ -367,6 +376,7 @@ async def register_plugin(
         KubeletError: no answer, or refused. When the plugin was accepted but could not be notified, ``accept`` has been
             called, and the caller must forget the plugin again, as the kubelet does.
     """
+    _dial(socket)
     async with open_channel(str(socket)) as channel:
         stub = pb_grpc.RegistrationStub(channel)
         info = await _get_info(stub, socket, get_info_timeout)
@@ -383,6 +393,31 @@ async def register_plugin(
         if refusal is not None:
             raise refusal
     return info
+
+
+def _dial(path: Path) -> None:
+    """Connect to a socket and disconnect again: gRPC reports failures in its own words, on standard error.
+
+    Raises:
+        KubeletError: nothing can be reached there.
+    """
+    size, reason = len(os.fsencode(path)), ""
+    if size > SOCKET_PATH_MAX:
+        reason = f"invalid argument (its path has {size} bytes, and a unix socket's at most {SOCKET_PATH_MAX})"
+    else:
+        with socket.socket(socket.AF_UNIX) as found:
+            found.setblocking(False)
+            try:
+                found.connect(str(path))
+            except BlockingIOError:
+                pass  # others are waiting for it, too
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+    if reason:
+        raise KubeletError(
+            f"RegisterPlugin error -- dial failed at socket {path}, err: "
+            f"failed to dial socket {path}, err: dial unix {path}: connect: {reason}"
+        )
 
 
 def select_service(info: PluginInfo, supported: Sequence[str] = SUPPORTED_SERVICES) -> str:

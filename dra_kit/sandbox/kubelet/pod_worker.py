@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import math
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +46,8 @@ log: logging.Logger = logging.getLogger(__name__)
 RESYNC_SECONDS: Final = 60.0
 """Seconds until a pod whose claims could not be prepared is tried again, up to half as long again."""
 _DEADLINE: Final = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+_FIRST_MOUNT_DELAY: Final = 0.5  # doubled after each failure (kubelet 1.37, exponentialbackoff)
+_LAST_MOUNT_DELAY: Final = 122.0
 _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod's deletion gives it none
 
 
@@ -63,6 +66,9 @@ class PodWorker:
         self._late = False
         self._terminating = False
         self._released = False
+        self._mounted = False
+        self._volumes_until = -math.inf
+        self._mount_delay = _FIRST_MOUNT_DELAY
         self._ended_containers: set[str] = set()  # containers whose end was reported
         self._stopping: set[str] = set()
         self._reported: Mapping[str, Any] | None = None
@@ -107,6 +113,7 @@ class PodWorker:
                 async with asyncio.timeout(pause):
                     await self._news.wait()
         self._services.runtime.remove(self._who.uid)
+        self._services.volumes.remove(self._who.uid)
         self._idle.set()
 
     async def _step(self) -> float | None:
@@ -127,6 +134,9 @@ class PodWorker:
 
     async def _work(self) -> float | None:
         """Take one step of a pod that is to run."""
+        if (pause := await self._write_volumes()) is not None:
+            await self._report()
+            return pause
         if not self._prepared and self._is_to_begin():
             self._services.runtime.expect(self._pod)
             try:
@@ -149,7 +159,28 @@ class PodWorker:
             and (wait := await self._starter.start(self._pod, container, latest.get(container["name"]))) is not None
         ]
         await self._report()
+        if self._volumes_until < math.inf:
+            waits.append(self._volumes_until - asyncio.get_running_loop().time())
         return min(waits, default=None)
+
+    async def _write_volumes(self) -> float | None:
+        """Write volumes that are missing or have old tokens; return seconds to wait for those that the pod needs."""
+        now = asyncio.get_running_loop().time()
+        if now < self._volumes_until:
+            return None
+        try:
+            seconds = await self._services.volumes.write(self._pod)
+        except KubeletError as error:
+            record_pod_event(self._services.recorder, self._pod, "Warning", "FailedMount", str(error))
+            wait = self._mount_delay / self._services.time_scale
+            self._mount_delay = min(self._mount_delay * 2, _LAST_MOUNT_DELAY)
+            if not self._mounted:
+                return wait
+            self._volumes_until = now + wait  # the containers still have the last token
+            return None
+        self._mounted, self._mount_delay = True, _FIRST_MOUNT_DELAY
+        self._volumes_until = now + seconds / self._services.time_scale
+        return None
 
     def _is_to_begin(self) -> bool:
         """Return whether the pod has to be started: it has not run yet, or the node lost power while it ran."""
@@ -264,6 +295,7 @@ def _version(pod: ObjectView) -> int:
 def _requested(pod: ObjectView) -> tuple[Any, ...]:
     """Return what others ask of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
+    gates = {gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()}
     return (
         pod["spec"],
         metadata.get("deletionTimestamp"),
@@ -272,6 +304,7 @@ def _requested(pod: ObjectView) -> tuple[Any, ...]:
         metadata.get("labels"),
         status.get("resourceClaimStatuses"),
         status.get("extendedResourceClaimStatus"),
+        [(item["type"], item["status"]) for item in status.get("conditions") or () if item["type"] in gates],
     )
 
 

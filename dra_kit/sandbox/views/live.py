@@ -38,6 +38,7 @@ from dra_kit.sandbox.records import (
     ObjectChanged,
     PluginConnected,
     PluginDisconnected,
+    PluginRefused,
     PodDeletionExplained,
     PodScheduled,
     PodUnschedulable,
@@ -295,6 +296,8 @@ class CallEntries:
                     yield ViewEntry(title, (ViewDetail(message),), "yellow")
             case PluginConnected(node=node, driver=driver):
                 yield ViewEntry(f"kubelet of {node}: driver {driver} is registered")
+            case PluginRefused(node=node, error=error):
+                yield ViewEntry(f"kubelet of {node}: a plugin is not registered", (ViewDetail(error),), "yellow")
             case PluginDisconnected(node=node, driver=driver):
                 yield ViewEntry(f"kubelet of {node}: the connection to driver {driver} is lost", colour="yellow")
             case CallOverdue():

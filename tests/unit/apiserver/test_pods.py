@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from dra_kit.apiserver.kinds.pods import ready, restarts, state
 from dra_kit.client.api import APPLY, Client
-from dra_kit.client.resources import PODS
+from dra_kit.client.resources import PODS, SERVICE_ACCOUNTS
 from dra_kit.errors import Invalid, NotFound
 from tests.unit.apiserver.conftest import Http, pod
 
@@ -21,6 +22,7 @@ BINDING = {
     "target": {"kind": "Node", "name": "n"},
 }
 
+TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "pod-1"}}
 
 
@@ -78,6 +80,56 @@ async def test_labels_of_a_pod_complete_the_selectors_of_its_affinity(client: Cl
     whole = {**term, "labelSelector": {"matchLabels": {"app": "a"}, "matchExpressions": expressions}}
     assert affinity["podAffinity"][required] == [whole]
     assert affinity["podAntiAffinity"][preferred] == [{"weight": 1, "podAffinityTerm": whole}]
+
+
+async def test_containers_get_the_token_of_the_service_account(client: Client) -> None:
+    asked = pod()
+    asked["spec"]["initContainers"] = [{"name": "first", "image": "x"}]
+
+    made = await client.create(PODS, asked)
+
+    spec = made["spec"]
+    (volume,) = spec["volumes"]
+    assert re.fullmatch("kube-api-access-[a-z0-9]{5}", volume["name"])
+    mount = {"name": volume["name"], "readOnly": True, "mountPath": TOKEN_PATH}
+    assert [item["volumeMounts"] for item in (*spec["initContainers"], *spec["containers"])] == [[mount], [mount]]
+    field = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    assert volume["projected"] == {
+        "defaultMode": 420,
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": field}]}},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_account", "mounted"),
+    [(None, None, True), (None, False, False), (True, False, True), (False, True, False), (None, True, True)],
+)
+async def test_automount_of_the_pod_comes_before_that_of_the_account(
+    client: Client, of_pod: bool | None, of_account: bool | None, mounted: bool
+) -> None:
+    await client.patch(SERVICE_ACCOUNTS, "default", {"automountServiceAccountToken": of_account}, "default")
+    asked = pod()
+    if of_pod is not None:
+        asked["spec"]["automountServiceAccountToken"] = of_pod
+
+    made = await client.create(PODS, asked)
+
+    assert bool(made["spec"].get("volumes")) == mounted
+
+
+async def test_container_with_another_volume_at_the_path_of_the_token_keeps_it(client: Client) -> None:
+    mount = {"name": "own", "mountPath": TOKEN_PATH}
+    asked = pod(container={"volumeMounts": [mount]})
+    asked["spec"]["volumes"] = [{"name": "own", "emptyDir": {}}]
+
+    made = await client.create(PODS, asked)
+
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["own"]
+    assert made["spec"]["containers"][0]["volumeMounts"] == [mount]
 
 
 async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:

@@ -13,9 +13,14 @@ import pytest
 import trustme
 from aiohttp import web
 
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
-from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.client.resources import (
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    RESOURCE_CLAIMS,
+    SERVICES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
 from dra_kit.errors import KubeError
 from tests.unit.apiserver.conftest import Http, claim, namespace
 
@@ -64,7 +69,7 @@ class Webhook:
 async def webhook() -> AsyncIterator[Webhook]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.issue_cert("127.0.0.1", "there.default.svc").configure_cert(context)
     hook = Webhook("", authority.cert_pem.bytes())
     runner = web.ServerRunner(web.Server(hook), shutdown_timeout=0.1)
     await runner.setup()
@@ -173,15 +178,51 @@ async def test_unreachable_webhook_fails_closed_unless_it_may_be_ignored(
         assert 'failed calling webhook "check.example.com"' in answer["message"]
 
 
-async def test_services_are_found_where_they_are_routed(server: ApiServer, client: Client, webhook: Webhook) -> None:
-    server.route_services(lambda namespace, name, port: webhook.url.removesuffix("/check"))
+async def serve(client: Client, webhook: Webhook, **changes: Any) -> None:
+    """Create a Service with an endpoint at the webhook, and a configuration that names the Service."""
     bundle = base64.b64encode(webhook.bundle).decode()
-    service = {"service": {"namespace": "default", "name": "there", "path": "/check"}, "caBundle": bundle}
-    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(clientConfig=service))
+    service = {"namespace": "default", "name": "there", "path": "/check"}
+    config = {"clientConfig": {"service": service, "caBundle": bundle}}
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(**config))
+    port = {"name": "https", "port": 443, "targetPort": "named"}
+    await client.create(SERVICES, {"metadata": {"name": "there"}, "spec": {"ports": [port]}}, "default")
+    number = int(webhook.url.rpartition(":")[2].partition("/")[0])
+    endpoint = {"addresses": ["127.0.0.1"], "conditions": {"ready": True}}
+    found = {
+        "metadata": {"name": "there-1", "labels": {"kubernetes.io/service-name": "there"}}, "addressType": "IPv4",
+        "endpoints": [endpoint], "ports": [{"name": "https", "port": number}],
+    }  # fmt: skip
+    await client.create(ENDPOINT_SLICES, found | changes, "default")
+
+
+async def test_service_of_a_webhook_is_reached_at_its_endpoint(client: Client, webhook: Webhook) -> None:
+    await serve(client, webhook)
 
     await client.create(RESOURCE_CLAIMS, claim())
 
     assert len(webhook.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": False}}]}, "no endpoints available"),
+        ({"ports": [{"name": "metrics", "port": 1}]}, "no endpoints available"),
+        (
+            {"metadata": {"name": "there-1", "labels": {"kubernetes.io/service-name": "other"}}},
+            "no endpoints available",
+        ),
+    ],
+)
+async def test_service_without_ready_endpoint_fails_the_call(
+    http: Http, client: Client, webhook: Webhook, changes: dict[str, Any], cause: str
+) -> None:
+    await serve(client, webhook, **changes)
+
+    _, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
+
+    failed = 'failed to call webhook: Post "https://there.default.svc:443/check?timeout=10s"'
+    assert answer["message"].endswith(f'{failed}: {cause} for service "there"')
 
 
 async def test_late_webhook_gets_the_timeout_and_is_named_in_the_error(

@@ -91,5 +91,5 @@ def test_pods_of_before_and_after_the_migration_get_a_port(tmp_path: Path) -> No
     with sandbox(str(tmp_path / "driver.py")) as bed, bed.harness("migration", directory=tmp_path) as dra_:
         dra_.apply(bridge, before, after)
         given = [dra_.wait(pod).containers["main"].environment for pod in ("before", "after")]
-    ports = {variables[name] for variables in given for name in variables if name.endswith("_PORT")}
+    ports = {variables[name] for variables in given for name in variables if re.fullmatch("TTYUSB._PORT", name)}
     assert ports == {f"{tmp_path}/ttyUSB0", f"{tmp_path}/ttyUSB1"}

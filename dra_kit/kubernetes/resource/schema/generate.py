@@ -31,6 +31,7 @@ DOCUMENTS: Final = (
             "scheduling.k8s.io/v1",
             "scheduling.k8s.io/v1beta1",
             "node.k8s.io/v1",
+            "discovery.k8s.io/v1",
             "admissionregistration.k8s.io/v1",
             "apiextensions.k8s.io/v1",
             "authentication.k8s.io/v1",
@@ -40,8 +41,8 @@ DOCUMENTS: Final = (
 )
 KINDS: Final = (
     *(f"core/v1.{kind}" for kind in (
-        "Node", "Namespace", "Pod", "Event", "ServiceAccount", "ConfigMap", "Secret", "Service", "Binding",
-        "ResourceQuota")),
+        "Node", "Namespace", "Pod", "Event", "ServiceAccount", "ConfigMap", "Secret", "Service", "Endpoints",
+        "Binding", "ResourceQuota")),
     *(f"resource/{version}.{kind}" for version in ("v1", "v1beta2", "v1beta1") for kind in (
         "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass")),
     *(f"resource/{version}.DeviceTaintRule" for version in ("v1", "v1beta2", "v1alpha3")),
@@ -52,6 +53,7 @@ KINDS: Final = (
     "policy/v1.PodDisruptionBudget",
     "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
     "scheduling/v1beta1.PodGroup", "scheduling/v1beta1.Workload",
+    "discovery/v1.EndpointSlice",
     *(f"rbac/v1.{kind}" for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
     *(f"admissionregistration/v1.{kind}" for kind in (
         "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.directory import mark_of, remove_abandoned, sandbox_directory
 from tests.unit.sandbox.cluster.workload.test_runtime import alive
@@ -251,3 +252,15 @@ def test_mounts_in_the_directory_are_unmounted(temporary: Path, abandoned: bool)
     remove_abandoned()
     assert list(temporary.iterdir()) == []
     assert str(temporary) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.parametrize("nodes", [1, 12])
+async def test_directories_of_nodes_are_no_longer_than_that_of_a_kubelet(
+    monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+
+    async with Sandbox([], SandboxSettings(nodes=nodes)) as sandbox:
+        longest = max(len(str(node.directory)) for node in sandbox.nodes)
+
+    assert longest <= len("/var/lib/kubelet")

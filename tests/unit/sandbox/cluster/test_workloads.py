@@ -28,7 +28,7 @@ MANIFEST = f"""
 ---
 {{apiVersion: apps/v1, kind: StatefulSet, metadata: {{name: db}}, spec: {{replicas: 2, serviceName: db, {SPEC}}}}}
 """
-READY = {"type": "Ready", "status": "True"}
+READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
 async def play_kubelet(client: Client, changes: asyncio.Queue[ObjectChange]) -> None:

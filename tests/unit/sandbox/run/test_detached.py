@@ -53,7 +53,7 @@ def test_interrupted_start_leaves_nothing_behind(number: signal.Signals) -> None
         command = [*heeding, str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
         environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory, "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(command, cwd=place, env=environment) as process:
-            wait_for(lambda: list(place.glob("dra-*/node-1/plugins_registry/*")))
+            wait_for(lambda: list(place.glob("dra-*/1/plugins_registry/*")))
             process.send_signal(number)
 
         assert process.returncode == 130

@@ -30,6 +30,7 @@ from dra_kit.sandbox.records import (
     ObjectChanged,
     PluginConnected,
     PluginDisconnected,
+    PluginRefused,
     PodDeletionExplained,
     PodScheduled,
     PodUnschedulable,
@@ -253,6 +254,7 @@ def test_call_entries_show_results() -> None:
         node="node-1", driver="dra.pizza", method=PREPARE, claims=(LUNCH,), waited=3.0, running=("prepare runs",)
     )
     assert shown(
+        PluginRefused(node="node-1", socket="/1/plugins_registry/a.sock", error="dial failed at socket a.sock"),
         PluginConnected(node="node-1", driver="dra.pizza"),
         overdue,
         call(PREPARE),
@@ -261,6 +263,8 @@ def test_call_entries_show_results() -> None:
         call(UNPREPARE, "no way"),
         PluginDisconnected(node="node-1", driver="dra.pizza"),
     ) == [
+        "kubelet of node-1: a plugin is not registered",
+        "dial failed at socket a.sock",
         "kubelet of node-1: driver dra.pizza is registered",
         "kubelet of node-1 called dra.pizza: NodePrepareResources for lunch is not answered after 3 s",
         "prepare runs",

@@ -12,7 +12,7 @@ from pathlib import Path
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
-from dra_kit.client.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import NotFound, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -225,6 +225,8 @@ async def node(
         client = Client(Credentials(Connection(api.url)), user_agent="kubelet/test")
         await stack.enter_async_context(client)
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        # a controller manager would make it
+        await client.create(CONFIG_MAPS, {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": ""}}, NAMESPACE)
         runtime = await stack.enter_async_context(ProcessRuntime())
         kubelet = NodeKubelet(
             client,

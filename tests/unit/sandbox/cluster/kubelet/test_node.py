@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH
 from dra_kit.client.resources import CONFIG_MAPS, EVENTS, PODS, RESOURCE_CLAIMS
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node
@@ -212,3 +213,25 @@ async def test_a_config_map_that_comes_later(kitchen: Node) -> None:
     await kitchen.client.create(CONFIG_MAPS, {"metadata": {"name": "menu"}, "data": {"pizza": "funghi"}}, NAMESPACE)
     await kitchen.phase("Succeeded")
     assert kitchen.output() == "a funghi\n"
+
+
+async def test_readiness_follows_the_condition_of_a_readiness_gate(kitchen: Node) -> None:
+    gated = pod(SLEEPER, readinessGates=[{"conditionType": "kitchen.example/hot"}])
+
+    def is_ready(found: Object) -> tuple[str, str]:
+        conditions = {item["type"]: item for item in found["status"].get("conditions") or ()}
+        ready = conditions.get("Ready", {})
+        return ready.get("status", ""), ready.get("reason", "")
+
+    async def set_gate(status: str) -> None:
+        change = {"status": {"conditions": [{"type": "kitchen.example/hot", "status": status}]}}
+        await kitchen.client.patch(
+            PODS, "guest", change, NAMESPACE, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+        )
+
+    await kitchen.start(gated)
+    await kitchen.until(lambda found: is_ready(found) == ("False", "ReadinessGatesNotReady"))
+    await set_gate("True")
+    await kitchen.until(lambda found: is_ready(found) == ("True", ""))
+    await set_gate("False")
+    await kitchen.until(lambda found: is_ready(found) == ("False", "ReadinessGatesNotReady"))

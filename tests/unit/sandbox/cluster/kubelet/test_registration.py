@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +15,8 @@ import pytest
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.sandbox.kubelet.plugin_manager import PluginInfo, register_plugin, select_service
+from dra_kit.sandbox.kubelet.plugin_manager import PluginInfo, PluginManager, register_plugin, select_service
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 GENEROUS = 60.0
 
@@ -119,11 +123,6 @@ async def test_an_accepted_plugin_that_does_not_listen_fails(plugin: Plugin) -> 
         await attempt(plugin)
 
 
-async def test_socket_without_a_listener_fails(kubelet_dir: Path) -> None:
-    with pytest.raises(KubeletError, match=r"using RPC GetInfo at socket .*, err: rpc error: code = Unavailable"):
-        await attempt(Plugin(kubelet_dir / "missing.sock"))
-
-
 def info(*versions: str) -> PluginInfo:
     return PluginInfo("DRAPlugin", "dra.pizza", "/plugins/dra.sock", versions)
 
@@ -144,3 +143,78 @@ def test_an_older_kubelet_chooses_the_older_version() -> None:
     versions = info("v1.DRAPlugin", "v1beta1.DRAPlugin")
 
     assert select_service(versions, ("v1beta1.DRAPlugin",)) == "v1beta1.DRAPlugin"
+
+
+def dial_failed(path: Path, reason: str) -> str:
+    where = f"dial failed at socket {path}, err: failed to dial socket {path}, err: dial unix {path}: connect: {reason}"
+    return f"RegisterPlugin error -- {where}"
+
+
+def bind(path: Path) -> socket.socket:
+    """A socket at a path that is as long as it likes: it is bound in its folder."""
+    made, before = socket.socket(socket.AF_UNIX), Path.cwd()
+    try:
+        os.chdir(path.parent)
+        made.bind(path.name)
+    finally:
+        os.chdir(before)
+    return made
+
+
+async def failure(path: Path) -> str:
+    with pytest.raises(KubeletError) as error:
+        await register_plugin(path, lambda _: None, get_info_timeout=GENEROUS)
+    return str(error.value)
+
+
+async def test_missing_socket_is_reported(kubelet_dir: Path) -> None:
+    path = kubelet_dir / "missing.sock"
+
+    assert await failure(path) == dial_failed(path, "no such file or directory")
+
+
+async def test_socket_where_nothing_listens_is_reported(kubelet_dir: Path) -> None:
+    path = kubelet_dir / "reg.sock"
+
+    with bind(path):
+        assert await failure(path) == dial_failed(path, "connection refused")
+
+
+async def test_socket_whose_path_is_too_long_is_reported(kubelet_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = kubelet_dir / ("x" * (107 - len(str(kubelet_dir))))
+    with bind(path) as listening:
+        listening.listen()
+
+        text = await failure(path)
+
+    reason = "invalid argument (its path has 108 bytes, and a unix socket's at most 107)"
+    assert text == dial_failed(path, reason)
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_program_that_does_not_speak_grpc_is_reported(kubelet_dir: Path) -> None:
+    path = kubelet_dir / "reg.sock"
+    server = await asyncio.start_unix_server(lambda _, writer: writer.close(), path)
+    async with server:
+        text = await failure(path)
+
+    failed = f"RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {path}, err: rpc error"
+    assert text.startswith(f"{failed}: code = Unavailable")
+
+
+async def test_each_attempt_is_reported_with_growing_waits(kubelet_dir: Path) -> None:
+    registry, reported = kubelet_dir / "plugins_registry", []
+    registry.mkdir()
+    path = registry / "reg.sock"
+
+    def refused(socket: Path, error: str) -> None:
+        reported.append((socket, error))
+
+    with bind(path):
+        async with PluginManager(kubelet_dir, time_scale=100, refused=refused):
+            await until(lambda: len(reported) >= 3)
+
+    text = dial_failed(path, "connection refused")
+    assert reported[:3] == [
+        (path, f"{text}; the kubelet tries again after {wait} s") for wait in ("0.005", "0.01", "0.02")
+    ]

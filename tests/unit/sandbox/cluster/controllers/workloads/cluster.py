@@ -8,6 +8,7 @@ from typing import Any
 from dra_kit.sandbox.controllers.workload_plans import WorkloadPlan, plan_replica_set
 
 Object = dict[str, Any]
+READY_SINCE = "2026-01-01T12:00:00Z"
 _numbers = itertools.count()
 
 
@@ -34,7 +35,8 @@ def with_image(owner: Object, image: str) -> Object:
 
 
 def make_ready(pod: Object) -> None:
-    pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": READY_SINCE}
+    pod["status"] = {"phase": "Running", "conditions": [ready]}
 
 
 def images(pods: list[Object]) -> list[str]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.controllers.workload_plans import (
-    WorkloadPlan,
-    _node_of,
-    plan_daemon_set,
-    plan_replica_set,
-    plan_stateful_set,
-)
+from dra_kit.sandbox.controllers.daemon_set_plans import node_of, plan_daemon_set
+from dra_kit.sandbox.controllers.workload_plans import Availability, WorkloadPlan, plan_replica_set, plan_stateful_set
 from tests.unit.sandbox.cluster.controllers.workloads.cluster import (
+    READY_SINCE,
     Object,
     Pods,
     images,
@@ -81,7 +80,7 @@ def test_daemon_set_has_a_pod_on_every_matching_node() -> None:
     settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
 
     status = plan_daemon_set(daemon_set, pods.all, nodes).status
-    assert [_node_of(pod) for pod in pods.all] == ["a", "c"]
+    assert [node_of(pod) for pod in pods.all] == ["a", "c"]
     assert (status["desiredNumberScheduled"], status["numberAvailable"], status["updatedNumberScheduled"]) == (2, 2, 2)
 
 
@@ -90,9 +89,21 @@ def test_daemon_set_leaves_a_node_that_no_longer_matches() -> None:
     daemon_set = workload("DaemonSet")
     settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a"), node("b")]))
 
-    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a"), node("b", "example.com/gpu")]))
+    evicting = {"taints": [{"key": "example.com/gpu", "effect": "NoExecute"}]}
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a"), {**node("b"), "spec": evicting}]))
 
-    assert [_node_of(pod) for pod in pods.all] == ["a"]
+    assert [node_of(pod) for pod in pods.all] == ["a"]
+
+
+def test_daemon_set_pod_stays_on_a_node_that_takes_no_new_ones() -> None:
+    pods = Pods()
+    daemon_set = workload("DaemonSet")
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, [node("a")]))
+
+    plan = plan_daemon_set(daemon_set, pods.all, [node("a", "example.com/gpu")])
+
+    assert list(plan.delete) == []
+    assert (plan.status["desiredNumberScheduled"], plan.status["numberMisscheduled"]) == (0, 1)
 
 
 def test_a_daemon_set_is_updated_node_by_node() -> None:
@@ -105,6 +116,111 @@ def test_a_daemon_set_is_updated_node_by_node() -> None:
 
     assert images(pods.all) == ["a:2"] * 3
     assert min(ready) == 2
+
+
+def surging(limit: int | str, **spec: Any) -> Object:
+    rolling = {"maxSurge": limit, "maxUnavailable": 0}
+    return workload("DaemonSet", updateStrategy={"type": "RollingUpdate", "rollingUpdate": rolling}, **spec)
+
+
+@given(count=st.integers(1, 6), limit=st.one_of(st.integers(1, 4), st.sampled_from(["1%", "50%", "100%"])))
+def test_surging_update_keeps_all_pods_available_and_starts_no_more_than_allowed(count: int, limit: int | str) -> None:
+    pods, nodes = Pods(), [node(f"node-{number}") for number in range(count)]
+    before = surging(limit)
+    settle(pods, lambda: plan_daemon_set(before, pods.all, nodes))
+    after = with_image(before, "a:2")
+    allowed = limit if isinstance(limit, int) else math.ceil(int(limit[:-1]) * count / 100)
+
+    for _ in range(50):
+        if not pods.carry_out(plan_daemon_set(after, pods.all, nodes)):
+            break
+        assert pods.ready >= count
+        assert len(pods.all) - pods.ready <= allowed
+        for pod in pods.all:
+            make_ready(pod)
+
+    assert images(pods.all) == ["a:2"] * count
+    assert {node_of(pod) for pod in pods.all} == {item["metadata"]["name"] for item in nodes}
+
+
+def test_surging_update_waits_until_the_new_pod_is_ready() -> None:
+    pods, nodes = Pods(), [node("a")]
+    daemon_set = surging(1)
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
+    changed = with_image(daemon_set, "a:2")
+
+    first = plan_daemon_set(changed, pods.all, nodes)
+    pods.carry_out(first)
+    waiting = plan_daemon_set(changed, pods.all, nodes)
+    make_ready(pods.all[1])
+    last = plan_daemon_set(changed, pods.all, nodes)
+
+    assert (len(first.create), list(first.delete)) == (1, [])
+    assert (list(waiting.create), list(waiting.delete)) == ([], [])
+    assert images(list(last.delete)) == ["a:1"]  # type: ignore[arg-type]
+
+
+def test_surging_update_replaces_a_pod_that_is_not_ready_at_once() -> None:
+    pods, nodes = Pods(), [node("a"), node("b")]
+    daemon_set = surging(1)
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
+    pods.all[0]["status"] = {"phase": "Running"}
+    changed = with_image(daemon_set, "a:2")
+
+    plan = plan_daemon_set(changed, pods.all, nodes)
+
+    assert [node_of(pod) for pod in plan.create] == ["a", "b"]
+
+
+def test_new_pod_counts_once_it_has_been_ready_for_min_ready_seconds() -> None:
+    pods, nodes = Pods(), [node("a")]
+    daemon_set = surging(1, minReadySeconds=30)
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
+    changed = with_image(daemon_set, "a:2")
+    pods.carry_out(plan_daemon_set(changed, pods.all, nodes))
+    make_ready(pods.all[1])
+
+    since = dt.datetime.fromisoformat(READY_SINCE)
+    early = Availability(changed, now=since + dt.timedelta(seconds=20))
+    late = Availability(changed, now=since + dt.timedelta(seconds=31))
+
+    waiting = plan_daemon_set(changed, pods.all, nodes, early)
+    assert (list(waiting.delete), waiting.again) == ([], 10)
+    assert len(plan_daemon_set(changed, pods.all, nodes, late).delete) == 1
+
+
+def test_daemon_set_waits_for_the_end_of_an_old_pod_before_it_makes_a_new_one() -> None:
+    pods, nodes = Pods(), [node("a")]
+    daemon_set = workload("DaemonSet")
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
+    pods.all[0]["metadata"]["deletionTimestamp"] = READY_SINCE
+
+    assert list(plan_daemon_set(with_image(daemon_set, "a:2"), pods.all, nodes).create) == []
+
+
+def test_daemon_pod_that_failed_is_deleted_and_reported() -> None:
+    pods, nodes = Pods(), [node("a")]
+    daemon_set = workload("DaemonSet")
+    settle(pods, lambda: plan_daemon_set(daemon_set, pods.all, nodes))
+    pods.all[0]["status"] = {"phase": "Failed"}
+
+    plan = plan_daemon_set(daemon_set, pods.all, nodes)
+
+    name = pods.all[0]["metadata"]["name"]
+    assert names(list(plan.delete)) == [name]  # type: ignore[arg-type]
+    note = f"Found failed daemon pod default/{name} on node a, will try to kill it"
+    assert list(plan.events) == [("Warning", "FailedDaemonPod", note)]
+
+
+def test_replica_set_counts_pods_that_have_been_ready_for_min_ready_seconds() -> None:
+    pods = Pods()
+    replica_set = workload("ReplicaSet", replicas=1, minReadySeconds=30)
+    settle(pods, lambda: plan_replica_set(replica_set, pods.all))
+    since = dt.datetime.fromisoformat(READY_SINCE)
+
+    plan = plan_replica_set(replica_set, pods.all, Availability(replica_set, now=since))
+
+    assert (plan.status["readyReplicas"], plan.status["availableReplicas"], plan.again) == (1, 0, 30)
 
 
 def test_on_delete_daemon_set_is_not_updated_automatically() -> None:
