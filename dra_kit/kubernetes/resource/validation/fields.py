@@ -181,9 +181,11 @@ _REASON_MAX_LENGTH: Final = 1024
 _MESSAGE_MAX_LENGTH: Final = 32 * 1024
 
 
-def validate_conditions(conditions: Sequence[v1.Condition], path: str) -> list[FieldError]:
-    """Check at most eight conditions, one of each type."""
-    errors = [too_many(path, len(conditions), CONDITIONS_MAX)] if len(conditions) > CONDITIONS_MAX else []
+def validate_conditions(
+    conditions: Sequence[v1.Condition], path: str, *, limit: int | None = CONDITIONS_MAX
+) -> list[FieldError]:
+    """Check conditions, one of each type, of which most kinds allow eight."""
+    errors = [too_many(path, len(conditions), limit)] if limit is not None and len(conditions) > limit else []
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
         where = f"{path}[{i}]"
@@ -339,15 +341,10 @@ def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
 
 
 def _label_requirement(requirement: v1.NodeSelectorRequirement, path: str) -> list[FieldError]:
-    errors = []
+    errors: list[FieldError] = []
     match requirement.operator:
-        case "In" | "NotIn":
-            if not requirement.values:
-                errors.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-        case "Exists" | "DoesNotExist":
-            if requirement.values:
-                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.append(forbidden(f"{path}.values", detail))
+        case "In" | "NotIn" | "Exists" | "DoesNotExist":
+            errors += operand_errors(requirement.operator, requirement.values, path)
         case "Gt" | "Lt":
             if len(requirement.values) != 1:
                 detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
@@ -428,3 +425,35 @@ def validate_request_references(references: tuple[str, ...], known: frozenset[st
     for where, reference in entries_within(references, REFERENCES_MAX, path):
         errors += validate_reference(reference, known, where)
     return errors + (mark_declarative(repeated_names(references, path)) if len(references) <= REFERENCES_MAX else [])
+
+
+def label_selector_errors(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """Yield the errors of a ``LabelSelector``."""
+    for key, value in (selector.get("matchLabels") or {}).items():
+        yield from (invalid(f"{path}.matchLabels", key, text) for text in names.label_key(key))
+        yield from (invalid(f"{path}.matchLabels", value, text) for text in names.label_value(value))
+    for i, requirement in enumerate(selector.get("matchExpressions") or ()):
+        yield from label_requirement_errors(requirement, f"{path}.matchExpressions[{i}]")
+
+
+def label_requirement_errors(
+    requirement: Mapping[str, Any], path: str, *, any_operator: bool = False
+) -> Iterator[FieldError]:
+    """Yield the errors of a ``LabelSelectorRequirement``, whose operator may be one of a later release on request."""
+    operator, values = requirement.get("operator") or "", requirement.get("values") or ()
+    if operator in {"In", "NotIn", "Exists", "DoesNotExist"}:
+        yield from operand_errors(operator, values, path)
+    elif not any_operator:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    key = requirement.get("key") or ""
+    yield from (invalid(f"{path}.key", key, text) for text in names.label_key(key))
+    for i, value in enumerate(values):
+        yield from (invalid(f"{path}.values[{i}]", value, text) for text in names.label_value(value))
+
+
+def operand_errors(operator: str, values: Sequence[str], path: str) -> Iterator[FieldError]:
+    """Yield the error of an operator of selectors that has too few or too many values."""
+    if operator in {"In", "NotIn"} and not values:
+        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    if operator in {"Exists", "DoesNotExist"} and values:
+        yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
