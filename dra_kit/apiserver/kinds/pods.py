@@ -49,6 +49,9 @@ class PodStrategy(Strategy):
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Set ``imagePullPolicy`` by the image tag, requests from limits, and the ports of the node that it is on."""
         set_pod_defaults(obj)
+        spec = obj.get("spec") or {}
+        if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+            spec["terminationGracePeriodSeconds"] = 1
 
     @override
     def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
@@ -121,7 +124,7 @@ class PodStrategy(Strategy):
         if not obj["spec"].get("nodeName") or phase in _TERMINAL:
             return 0
         if requested is not None:
-            return max(requested, 0)
+            return requested if requested >= 0 else 1
         own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
         return own
 
