@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.status_errors import no_such_resource
@@ -139,6 +140,8 @@ def _resources(kind: Kind) -> Iterator[Object]:
 
 def _storage_hash(kind: Kind) -> str:
     group_name, _, version = kind.storage_api_version.rpartition("/")
+    if kind.resource == DEFINITIONS:
+        version = "v1beta1"  # the version in which Kubernetes still stores them
     digest = hashlib.sha256(f"{group_name}/{version}/{kind.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 

@@ -10,18 +10,17 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 from urllib.parse import unquote
 
-import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
 from prometheus_client import Metric, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily
 
-from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
+from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode, encode_yaml
 from dra_kit.apiserver.authentication import (
     ADMIN,
     ANONYMOUS_NAME,
@@ -33,10 +32,19 @@ from dra_kit.apiserver.authentication import (
     account_of,
 )
 from dra_kit.apiserver.authorization import AuthorizationAttributes, Rbac, require_allowed
-from dra_kit.apiserver.discovery import REVIEWS
+from dra_kit.apiserver.discovery import REVIEWS, groups
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.non_resource import serve_non_resource
-from dra_kit.apiserver.requests import JSON, YAML, Query, ResponseFormat, Target, negotiate, request_verb
+from dra_kit.apiserver.non_resource import page_not_found, serve_non_resource
+from dra_kit.apiserver.requests import (
+    JSON,
+    YAML,
+    Query,
+    ResponseFormat,
+    Target,
+    negotiate,
+    preferred_media_type,
+    request_verb,
+)
 from dra_kit.apiserver.reviews import answer_review
 from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
@@ -121,6 +129,8 @@ class Endpoint:
             return _response(reviewed, negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:
+            if target.group and target.group not in groups(self.api.registry):
+                return page_not_found()
             raise no_such_resource()
         return await self._resource(raw, request, kind, action)
 
@@ -286,19 +296,6 @@ def _content_type(raw: web.BaseRequest) -> str:
     return raw.headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
 
 
-class _Dumper(yaml.CSafeDumper):
-    """Quotes strings as Go's YAML does."""
-
-
-def _quoted(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
-    resolve = cast("Callable[..., str]", dumper.resolve)
-    plain = resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
-
-
-_Dumper.add_representer(str, _quoted)
-
-
 def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
     for text in dict.fromkeys(warnings):
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -308,14 +305,12 @@ def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
 def _response(answer: ApiResponse, form: ResponseFormat) -> web.Response:
     body = answer.body
     if form.media_type == YAML:
-        value = json.loads(body) if isinstance(body, bytes) else body
-        text = yaml.dump(value, Dumper=_Dumper, sort_keys=True, allow_unicode=True)
-        content, content_type = text.encode(), YAML
+        content = encode_yaml(json.loads(body) if isinstance(body, bytes) else body)
     else:
-        content, content_type = (body if isinstance(body, bytes) else encode(body)) + b"\n", JSON
+        content = (body if isinstance(body, bytes) else encode(body)) + b"\n"
     response = web.Response(
         body=content, status=answer.code,
-        headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"},
+        headers={"Content-Type": form.media_type, "Cache-Control": "no-cache, private"},
     )  # fmt: skip
     _warn(response, list(answer.warnings))
     return response
@@ -324,7 +319,8 @@ def _response(answer: ApiResponse, form: ResponseFormat) -> web.Response:
 def _refused(raw: web.BaseRequest, refusal: StatusError, warnings: list[str] | None = None) -> web.Response:
     if raw.method == "HEAD":
         return web.Response(status=refusal.code, headers={"Content-Type": JSON})
-    return _response(ApiResponse(refusal.status(), refusal.code, warnings=warnings or ()), ResponseFormat())
+    form = ResponseFormat(preferred_media_type(raw.headers.get("Accept", "")))
+    return _response(ApiResponse(refusal.status(), refusal.code, warnings=warnings or ()), form)
 
 
 _NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
