@@ -23,6 +23,7 @@ from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
+from dra_kit.apiserver.node_authorization import NodeAuthorizer
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
@@ -186,7 +187,7 @@ class Api:
     tokens: TokenIssuer = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.rbac = Rbac(self.lookup, self.listed)
+        self.rbac = Rbac(self.lookup, self.listed, first=NodeAuthorizer(self.lookup, self.listed))
         self.tokens = TokenIssuer(self.lookup)
 
     def lookup(self, resource: str, key: str) -> Object | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -46,6 +45,7 @@ from dra_kit.apiserver.requests import (
     request_verb,
 )
 from dra_kit.apiserver.reviews import answer_review
+from dra_kit.apiserver.selectors import field_terms
 from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
@@ -323,26 +323,26 @@ def _refused(raw: web.BaseRequest, refusal: StatusError, warnings: list[str] | N
     return _response(ApiResponse(refusal.status(), refusal.code, warnings=warnings or ()), form)
 
 
-_NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
-
-
 def request_attributes(action: str, target: Target, query: Query) -> AuthorizationAttributes:
     """Return the attributes of a request on a resource, whether there is such a resource or not."""
     name, namespace = target.name, target.namespace
+    selected = _selected(query.text("fieldSelector")) if action in {"list", "watch", "deletecollection"} else ()
     if not name and action in {"list", "watch"}:
-        name = _selected_name(query.text("fieldSelector"))
+        names = (value for field, value in selected if field == "metadata.name")
+        name = next((value for value in names if not any(char in value for char in "/%")), "")
     if target.plural == "namespaces":
         namespace = target.name
-    return AuthorizationAttributes(action, target.group, target.plural, target.subresource, namespace, name)
+    return AuthorizationAttributes(
+        action, target.group, target.plural, target.subresource, namespace, name, selected_fields=selected
+    )
 
 
-def _selected_name(selector: str) -> str:
-    """Return the only name that a field selector matches; empty if there is none."""
-    for term in selector.split(","):
-        match = _NAME.fullmatch(term.strip())
-        if match is not None and not any(char in match[1] for char in "/%"):
-            return match[1].strip()
-    return ""
+def _selected(selector: str) -> tuple[tuple[str, str], ...]:
+    """Return the fields of which a selector requires one value, with that value; nothing if it does not read."""
+    try:
+        return tuple((term.field, term.value) for term in field_terms(selector) if term.equal)
+    except StatusError:
+        return ()
 
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"

@@ -215,6 +215,9 @@ def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
     return [condition if item is before else item for item in conditions]
 
 
+_EVICTION: Final = Kind("", "pods", "Eviction", True, {"v1": "policy/v1.Eviction"})
+
+
 async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
@@ -227,6 +230,10 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     if (body.get("metadata") or {}).get("name") != request.target.name:
         raise bad_request("name in URL does not match name in Eviction object")
     dry_run = WriteOptions.parse(request.query, "CreateOptions", request.agent).dry_run
+    context = api.context(request)
+    write = AdmissionAttributes(api, _EVICTION, request, dry_run, "CREATE", body, None)
+    eviction = await api.admission.mutate(write, context.warnings)
+    await api.admission.review(replace(write, obj=eviction), context.warnings)
     options = body.get("deleteOptions") or {}
     if dry_run:
         options = {**options, "dryRun": ["All"]}
@@ -265,13 +272,15 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
         given: Object = decode(body, _TYPE)
     except TypeMismatch as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
-    spec = given.get("spec") or {}
+    metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
+    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata,
+                     "spec": given.get("spec") or {}}  # fmt: skip
+    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
+    asked = await api.admission.mutate(write, context.warnings)
+    spec = asked["spec"]
     spec["audiences"] = spec.get("audiences") or [AUDIENCE]
     spec["expirationSeconds"] = spec.get("expirationSeconds") or DEFAULT_SECONDS
-    metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
-    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata, "spec": spec}
-    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
-    await api.admission.review(write, context.warnings)
+    await api.admission.review(replace(write, obj=asked), context.warnings)
     seconds = spec["expirationSeconds"]
     if not _SHORTEST <= seconds <= _LONGEST:
         text = "may not specify a duration less than 10 minutes"
