@@ -255,7 +255,8 @@ def _deprecation(kind: Kind, request: ApiRequest) -> list[str]:
 
 def _check_path(kind: Kind, request: ApiRequest, action: str) -> None:
     target = request.target
-    if target.rest or (target.namespace and not kind.namespaced):
+    rest = target.rest if target.subresource != "proxy" else ()
+    if rest or (target.namespace and not kind.namespaced):
         raise no_such_resource()
     if target.subresource:
         if target.watch:

@@ -1,4 +1,4 @@
-"""Subresources other than ``status``: those in ``discovery``, and ``exec``, ``attach`` and ``portforward``.
+"""Subresources other than ``status``.
 
 No disruption budget is looked at.
 
@@ -20,7 +20,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiRespo
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.requests import Target, WriteOptions
 from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.status_errors import (
     StatusError,
@@ -39,15 +39,10 @@ from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, inva
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
-_STREAMS: Final = ("attach", "exec", "portforward")
-"""What the kubelet connects kubectl with a container for."""
 SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    **{
-        (resource, name): frozenset(verbs)
-        for resource, entries in discovery.SUBRESOURCES.items()
-        for name, _, _, verbs in entries
-    },
-    **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},  # answered, but not offered to clients
+    (resource, name): frozenset(verbs)
+    for resource, entries in discovery.SUBRESOURCES.items()
+    for name, _, _, verbs in entries
 }
 """(resource, subresource) -> verbs."""
 _TYPES: Final = {
@@ -80,13 +75,21 @@ async def serve_subresource(
             return _finalize(api, kind, request, stored)
         case "token":
             return await request_token(api, request, stored, _body(request))
-    raise StatusError(
-        501,
-        "NotImplemented",
-        f"pods/{target.subresource} cannot be served: containers of the sandbox are local processes of the machine it "
-        "runs on, without a file system or network of their own; run the command there, reach their ports at "
-        "localhost, and read what they print with kubectl logs",
+        case "ephemeralcontainers" | "resize" if request.method == "GET":
+            pod = stored.object
+            return ApiResponse(api.wire(kind, pod, target.api_version), kind=kind, items=[pod])
+        case "resize":
+            cause = "the sandbox does not limit the resources of containers; create the pod again with other ones"
+            raise _unserved(target, cause)
+    raise _unserved(
+        target,
+        "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
+        "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs",
     )
+
+
+def _unserved(target: Target, cause: str) -> StatusError:
+    return StatusError(501, "NotImplemented", f"{target.plural}/{target.subresource} cannot be served: {cause}")
 
 
 def _body(request: ApiRequest) -> Object:
