@@ -91,9 +91,8 @@ class Rbac:
         for granted in self.granted(user, attributes.namespace, problems):
             if rule_allows(granted.rule, attributes):
                 return AuthorizationDecision(allowed=True, reason=f"RBAC: allowed by {granted.through}")
-        if distinct := list(dict.fromkeys(problems)):
-            text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
-            reasons.append(f"rbac: RBAC: {text}")
+        if problems:
+            reasons.append(f"rbac: RBAC: {aggregated(problems)}")
         return AuthorizationDecision(allowed=False, reason="\n".join(reasons))
 
     def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[GrantedRule]:
@@ -129,6 +128,12 @@ class Rbac:
         if role is None:
             raise RoleNotFound(f"{'role' if is_role else 'clusterrole'}.{GROUP} {go_quote(name)} not found")
         return list(role.get("rules") or ())
+
+
+def aggregated(problems: Iterable[str]) -> str:
+    """Return problems as the API server shows several errors; each is shown once."""
+    distinct = list(dict.fromkeys(problems))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
 
 def _is(subject: Object, user: User, namespace: str) -> bool:

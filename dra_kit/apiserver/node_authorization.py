@@ -145,7 +145,7 @@ class NodeAuthorizer:
         return ""
 
     def _related(self, node: str, asked: AuthorizationAttributes) -> str | None:
-        """Return why an object is none of a node's: no pod of the node refers to it."""
+        """Return why an object does not belong to a node: no pod of the node refers to it."""
         if not asked.name:
             return "No Object name found"
         if self._is_related(node, asked):

@@ -11,7 +11,7 @@ from typing import Final
 
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse
 from dra_kit.apiserver.authentication import User
-from dra_kit.apiserver.authorization import AuthorizationAttributes, Rule
+from dra_kit.apiserver.authorization import AuthorizationAttributes, Rule, aggregated
 from dra_kit.apiserver.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.managed_fields import FieldManager, tracked_fields
@@ -255,9 +255,9 @@ def _rules_status(api: Api, spec: Object, user: User) -> Object:
         "resourceRules": [_only(rule, "verbs", "apiGroups", "resources", "resourceNames") for rule in rules
                           if rule.get("resources")],
         "nonResourceRules": [_only(rule, "verbs", "nonResourceURLs") for rule in rules if rule.get("nonResourceURLs")],
-        "incomplete": bool(problems),
+        "incomplete": node_of(user) is not None,
     }  # fmt: skip
-    return found | ({"evaluationError": ", ".join(problems)} if problems else {})
+    return found | ({"evaluationError": aggregated(problems)} if problems else {})
 
 
 def _only(rule: Rule, *fields: str) -> Rule:

@@ -32,7 +32,7 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body, read_object
-from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
+from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete_stored
 from dra_kit.apiserver.verbs.write import check_namespace, precondition_failed
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
@@ -65,12 +65,12 @@ async def serve_subresource(
         return _log(api, kind, request)
     if target.subresource == "scale":
         return await serve_scale(api, kind, request)
+    if target.subresource == "binding":
+        return await bind_pod(api, kind, request)
+    if target.subresource == "eviction":
+        return await evict_pod(api, kind, request, _body(request))
     stored = api.stored(kind, target)
     match target.subresource:
-        case "binding":
-            return bind_pod(api, kind, request, stored)
-        case "eviction":
-            return await evict_pod(api, kind, request, stored, _body(request))
         case "finalize":
             return _finalize(api, kind, request, stored)
         case "token":
@@ -136,10 +136,10 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
         raise bad_request(str(reason)) from None
 
 
-_BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"})
+_BINDING: Final = Kind("", "pods", "Binding", True, {"v1": "core/v1.Binding"})
 
 
-def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
+async def bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Set the node of a pod.
 
     Raises:
@@ -147,8 +147,12 @@ def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) ->
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
-    binding = read_object(request, _BINDING, options.field_validation, context)
+    given = read_object(request, _BINDING, options.field_validation, context)
+    write = AdmissionAttributes(api, _BINDING, request, options.dry_run, "CREATE", given, None)
+    binding = await api.admission.mutate(write, context.warnings)
     _check(binding, request)
+    await api.admission.review(replace(write, obj=binding), context.warnings)
+    stored = api.stored(kind, request.target)
     pod, metadata = stored.object, binding["metadata"]
     name = pod["metadata"]["name"]
     for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
@@ -221,7 +225,7 @@ def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
 _EVICTION: Final = Kind("", "pods", "Eviction", True, {"v1": "policy/v1.Eviction"})
 
 
-async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
+async def evict_pod(api: Api, kind: Kind, request: ApiRequest, body: Object) -> ApiResponse:
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
@@ -230,14 +234,20 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     if body.get("kind", "Eviction") != "Eviction":
         what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'
         raise bad_request(f"{what} cannot be handled as a Eviction: unknown conversion")
-    if (body.get("metadata") or {}).get("name") != request.target.name:
-        raise bad_request("name in URL does not match name in Eviction object")
     dry_run = WriteOptions.parse(request.query, "CreateOptions", request.agent).dry_run
     context = api.context(request)
-    write = AdmissionAttributes(api, _EVICTION, request, dry_run, "CREATE", body, None)
+    try:
+        given: Object = {"metadata": {}, **decode(body, _TYPES["Eviction"])}
+    except TypeMismatch as error:
+        raise bad_request(f'Eviction in version "v1" cannot be handled as a Eviction: {error}') from None
+    given |= {"kind": "Eviction", "apiVersion": "policy/v1"}
+    write = AdmissionAttributes(api, _EVICTION, request, dry_run, "CREATE", given, None)
     eviction = await api.admission.mutate(write, context.warnings)
+    if (eviction.get("metadata") or {}).get("name") != request.target.name:
+        raise bad_request("name in URL does not match name in Eviction object")
     await api.admission.review(replace(write, obj=eviction), context.warnings)
-    options = body.get("deleteOptions") or {}
+    stored = api.stored(kind, request.target)
+    options = eviction.get("deleteOptions") or {}
     if dry_run:
         options = {**options, "dryRun": ["All"]}
     deletion = replace(request, method="DELETE", body=encode(options), content_type="application/json")
@@ -250,8 +260,8 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
         )
         key = kind.key(request.target.namespace, request.target.name)
         api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
-    await delete(api, kind, deletion)
-    return created()
+    delete_stored(api, kind, api.stored(kind, request.target), parsed, context)  # admission saw the eviction
+    return created(context.warnings)
 
 
 _GROUP: Final = "authentication.k8s.io"
