@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
+import yaml
 from msgspec import Struct, field
+from typing_extensions import override
 
 from dra_kit.apiserver.authentication import ADMIN, TokenIssuer, User
 from dra_kit.apiserver.authorization import Rbac
@@ -22,6 +24,7 @@ from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.apiserver.kinds.scheduling import GROUP_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
+from dra_kit.apiserver.node_authorization import NodeAuthorizer
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
@@ -92,6 +95,28 @@ def created(warnings: Sequence[str] = ()) -> ApiResponse:
 def encode(value: object) -> bytes:
     """Return JSON as the API server writes it: compact, UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class _YamlDumper(yaml.CSafeDumper):
+    """Quotes strings as Go's YAML does, and repeats a value that occurs twice."""
+
+    @override
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _yaml_string(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
+    resolve = cast("Callable[..., str]", dumper.resolve)
+    plain = resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_YamlDumper.add_representer(str, _yaml_string)
+
+
+def encode_yaml(value: object) -> bytes:
+    """Return YAML as the API server writes it."""
+    return yaml.dump(value, Dumper=_YamlDumper, sort_keys=True, allow_unicode=True).encode()
 
 
 def now() -> str:
@@ -166,7 +191,7 @@ class Api:
 
     def __post_init__(self) -> None:
         self.registry = KindRegistry(kind for kind in KINDS if not kind.gate or kind.gate in self.gates)
-        self.rbac = Rbac(self.lookup, self.listed)
+        self.rbac = Rbac(self.lookup, self.listed, first=NodeAuthorizer(self.lookup, self.listed))
         self.tokens = TokenIssuer(self.lookup)
 
     def lookup(self, resource: str, key: str) -> Object | None:

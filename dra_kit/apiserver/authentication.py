@@ -213,6 +213,8 @@ def _means_this_server(request: web.BaseRequest) -> bool:
 
 MASTERS: Final = "system:masters"
 """The group whose members may do everything, whatever the roles say."""
+NODES: Final = "system:nodes"
+"""The group of the kubelets."""
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 ANONYMOUS_NAME: Final = "system:anonymous"

@@ -9,7 +9,7 @@ Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -42,21 +42,33 @@ class GrantedRule(Struct, frozen=True):
     through: str
 
 
+class Authorizer(Protocol):
+    """Decides about some users."""
+
+    def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
+        """Return whether a user is allowed an action, with a reason if this authorizer knows the user."""
+        ...
+
+
 class Rbac:
     """Authorizes by roles and bindings; the group ``system:masters`` may do everything.
 
     Args:
         lookup: returns an object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
         listed: returns all objects of a resource whose keys have a prefix, in order.
+        first: is asked before the roles; None if roles alone decide.
 
     Attributes:
         audit: called with each decision; may be None.
     """
 
     def __init__(
-        self, lookup: Callable[[str, str], Object | None], listed: Callable[[str, str], Iterable[Object]]
+        self,
+        lookup: Callable[[str, str], Object | None],
+        listed: Callable[[str, str], Iterable[Object]],
+        first: Authorizer | None = None,
     ) -> None:
-        self._lookup, self._listed = lookup, listed
+        self._lookup, self._listed, self._first = lookup, listed, first
         self.audit: Callable[[User, AuthorizationAttributes, AuthorizationDecision], None] | None = None
 
     def authorize(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
@@ -69,13 +81,19 @@ class Rbac:
     def _decide(self, user: User, attributes: AuthorizationAttributes) -> AuthorizationDecision:
         if user.is_master:
             return AuthorizationDecision(allowed=True)
+        reasons: list[str] = []
+        if self._first is not None:
+            decision = self._first.authorize(user, attributes)
+            if decision.allowed:
+                return decision
+            reasons += filter(None, [decision.reason])
         problems: list[str] = []
         for granted in self.granted(user, attributes.namespace, problems):
             if rule_allows(granted.rule, attributes):
                 return AuthorizationDecision(allowed=True, reason=f"RBAC: allowed by {granted.through}")
-        distinct = list(dict.fromkeys(problems))
-        text = distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
-        return AuthorizationDecision(allowed=False, reason=f"rbac: RBAC: {text}" if distinct else "")
+        if problems:
+            reasons.append(f"rbac: RBAC: {aggregated(problems)}")
+        return AuthorizationDecision(allowed=False, reason="\n".join(reasons))
 
     def granted(self, user: User, namespace: str, problems: list[str]) -> Iterator[GrantedRule]:
         """Yield all rules that a user has in a namespace, or in the whole cluster if it is empty.
@@ -112,6 +130,12 @@ class Rbac:
         return list(role.get("rules") or ())
 
 
+def aggregated(problems: Iterable[str]) -> str:
+    """Return problems as the API server shows several errors; each is shown once."""
+    distinct = list(dict.fromkeys(problems))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+
+
 def _is(subject: Object, user: User, namespace: str) -> bool:
     name = subject.get("name", "")
     match subject.get("kind"):
@@ -146,6 +170,7 @@ class AuthorizationAttributes(Struct, frozen=True):
         group: the API group; empty for the core group.
         resource: the plural of the kind; empty for a path.
         path: the path of a non-resource request; empty for resources.
+        selected_fields: fields and the values that a field selector requires of them.
     """
 
     verb: str
@@ -156,6 +181,7 @@ class AuthorizationAttributes(Struct, frozen=True):
     name: str = ""
     path: str = ""
     is_path: bool = False
+    selected_fields: tuple[tuple[str, str], ...] = ()
 
     @property
     def full_resource(self) -> str:
@@ -291,21 +317,26 @@ def quoted_list(values: Iterable[str]) -> str:
 
 def aggregate_cluster_roles(storage: Storage) -> None:
     """Keep the rules of aggregated roles up to date for the lifetime of the storage; changes take effect at once."""
+    collecting = {key for key, stored in storage.items(CLUSTER_ROLES) if stored.object.get("aggregationRule")}
 
-    def update_first_outdated(_: StorageChange) -> None:  # that change triggers the next one
-        roles = [(key, stored.object) for key, stored in storage.items(CLUSTER_ROLES)]
-        for key, role in roles:
-            rule = role.get("aggregationRule")
-            if not rule:
+    def on_change(change: StorageChange) -> None:
+        changed = [change.stored.object, *([change.previous.object] if change.previous else [])]
+        if change.stored.object.get("aggregationRule"):
+            collecting.add(change.key)
+        for key in sorted(collecting):
+            stored = storage.get(CLUSTER_ROLES, key)
+            if stored is None or not (rule := stored.object.get("aggregationRule")):
+                collecting.discard(key)
+                continue
+            selectors = [parse_label_selector(selector) for selector in rule.get("clusterRoleSelectors") or ()]
+            if key != change.key and not any(wanted.matches(role) for wanted in selectors for role in changed):
                 continue
             found: list[Rule] = []
-            for selector in rule.get("clusterRoleSelectors") or ():
-                wanted = parse_label_selector(selector)
-                for other_key, other in roles:
-                    if other_key != key and wanted.matches(other):
-                        found += [item for item in other.get("rules") or () if item not in found]
-            if found != (role.get("rules") or []):
-                storage.update(CLUSTER_ROLES, key, {**role, "rules": found or None})
-                return
+            for wanted in selectors:
+                for other_key, other in storage.items(CLUSTER_ROLES):
+                    if other_key != key and wanted.matches(other.object):
+                        found += [item for item in other.object.get("rules") or () if item not in found]
+            if found != (stored.object.get("rules") or []):
+                storage.update(CLUSTER_ROLES, key, {**stored.object, "rules": found or None})
 
-    storage.listen(CLUSTER_ROLES, update_first_outdated)
+    storage.listen(CLUSTER_ROLES, on_change)

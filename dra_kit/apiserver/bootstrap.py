@@ -1,7 +1,6 @@
 """The objects that a new cluster starts with, and the custom resources that it serves.
 
-``builtin_roles.jsonl`` is what Kubernetes 1.37.1 answers of those of them that people bind, or that everybody has;
-roles of single controllers are left out.
+``builtin_roles.jsonl`` has the roles and bindings of a new cluster of Kubernetes 1.37.1, one in a line.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ from importlib.resources import files
 from typing import Final
 
 from dra_kit.apiserver.api import Api, now
-from dra_kit.apiserver.authorization import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.custom_resources import kind_from_definition
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.storage import StorageChange
 from dra_kit.apiserver.verbs.write import fill_for_create
 from dra_kit.kubernetes.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_METADATA: Final = ("namespace", "name", "labels", "annotations", "managedFields")
 
 
 def create(
@@ -85,12 +86,11 @@ def create_initial_objects(api: Api) -> None:
         create(api, "namespaces", name)
         create_service_account(api, name)
     moment = now()
-    for resource, obj in builtin_roles():
-        kind = api.registry.by_name(resource)
-        if kind is not None:
-            metadata = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
-            head = {"kind": kind.kind, "apiVersion": kind.storage_api_version}
-            api.storage.create(resource, metadata["name"], {**head, **obj, "metadata": metadata})
+    for kind, obj in builtin_roles():
+        metadata = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
+        metadata["managedFields"] = [{**entry, "time": moment} for entry in metadata["managedFields"]]
+        key = kind.key(metadata.get("namespace", ""), metadata["name"])
+        api.storage.create(kind.resource, key, {**obj, "metadata": metadata})
 
 
 def serve_custom_resources(api: Api) -> None:
@@ -109,13 +109,15 @@ def serve_custom_resources(api: Api) -> None:
 
 
 @cache
-def builtin_roles() -> tuple[tuple[str, Object], ...]:
-    """Return resource and object of each, aggregated ones last; the objects must not be changed."""
+def builtin_roles() -> tuple[tuple[Kind, Object], ...]:
+    """Return kind and object of each, aggregated roles after the others; the objects must not be changed."""
+    kinds = {kind.kind: kind for kind in RBAC_KINDS}
     text = files("dra_kit.apiserver").joinpath("builtin_roles.jsonl").read_text(encoding="utf-8")
     found = []
     for line in text.splitlines():
         given = json.loads(line)
-        resource = CLUSTER_ROLES if given.pop("kind") == "ClusterRole" else CLUSTER_ROLE_BINDINGS
-        metadata = {name: given.pop(name) for name in ("name", "labels", "annotations") if name in given}
-        found.append((resource, {"metadata": metadata, **given}))
+        kind = kinds[given.pop("kind")]
+        metadata = {name: given.pop(name) for name in _METADATA if name in given}
+        head = {"kind": kind.kind, "apiVersion": kind.storage_api_version}
+        found.append((kind, {**head, "metadata": metadata, **given}))
     return tuple(found)

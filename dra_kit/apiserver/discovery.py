@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.status_errors import no_such_resource
@@ -15,18 +16,30 @@ from dra_kit.kubernetes.values.json import Object
 VERSION: Final = "v1.37.1"
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _STATUS_VERBS: Final = ("get", "patch", "update")
+_PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 _ORDER: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]]] = {
+    "nodes": (("proxy", "", "NodeProxyOptions", _PROXY_VERBS),),
     "pods": (
+        ("attach", "", "PodAttachOptions", ("create", "get")),
         ("binding", "", "Binding", ("create",)),
+        ("ephemeralcontainers", "", "Pod", _STATUS_VERBS),
         ("eviction", "policy/v1", "Eviction", ("create",)),
+        ("exec", "", "PodExecOptions", ("create", "get")),
         ("log", "", "Pod", ("get",)),
+        ("portforward", "", "PodPortForwardOptions", ("create", "get")),
+        ("proxy", "", "PodProxyOptions", _PROXY_VERBS),
+        ("resize", "", "Pod", _STATUS_VERBS),
     ),
+    "services": (("proxy", "", "ServiceProxyOptions", _PROXY_VERBS),),
     "namespaces": (("finalize", "", "Namespace", ("update",)),),
     "serviceaccounts": (("token", "authentication.k8s.io/v1", "TokenRequest", ("create",)),),
     **dict.fromkeys(SCALABLE, (("scale", "autoscaling/v1", "Scale", ("get", "patch", "update")),)),
 }
-"""For each resource: (name, apiVersion of its objects where it is another, kind, verbs)."""
+"""For each resource: (name, apiVersion of its objects where it is another, kind, verbs).
+
+Some are refused with a reason, because they need a container runtime.
+"""
 REVIEWS: Final[Mapping[str, tuple[tuple[str, str, bool], ...]]] = {
     "authentication.k8s.io": (
         ("selfsubjectreviews", "SelfSubjectReview", False),
@@ -139,6 +152,8 @@ def _resources(kind: Kind) -> Iterator[Object]:
 
 def _storage_hash(kind: Kind) -> str:
     group_name, _, version = kind.storage_api_version.rpartition("/")
+    if kind.resource == DEFINITIONS:
+        version = "v1beta1"  # the version in which Kubernetes still stores them
     digest = hashlib.sha256(f"{group_name}/{version}/{kind.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 from urllib.parse import unquote
 
-import yaml
 from aiohttp import web
 from multidict import CIMultiDictProxy
 from prometheus_client import Metric, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily
 
-from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
+from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode, encode_yaml
 from dra_kit.apiserver.authentication import (
     ADMIN,
     ANONYMOUS_NAME,
@@ -33,11 +31,21 @@ from dra_kit.apiserver.authentication import (
     account_of,
 )
 from dra_kit.apiserver.authorization import AuthorizationAttributes, Rbac, require_allowed
-from dra_kit.apiserver.discovery import REVIEWS
+from dra_kit.apiserver.discovery import REVIEWS, groups
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.non_resource import serve_non_resource
-from dra_kit.apiserver.requests import JSON, YAML, Query, ResponseFormat, Target, negotiate, request_verb
+from dra_kit.apiserver.non_resource import page_not_found, serve_non_resource
+from dra_kit.apiserver.requests import (
+    JSON,
+    YAML,
+    Query,
+    ResponseFormat,
+    Target,
+    negotiate,
+    preferred_media_type,
+    request_verb,
+)
 from dra_kit.apiserver.reviews import answer_review
+from dra_kit.apiserver.selectors import field_terms
 from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
@@ -121,6 +129,8 @@ class Endpoint:
             return _response(reviewed, negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:
+            if target.group and target.group not in groups(self.api.registry):
+                return page_not_found()
             raise no_such_resource()
         return await self._resource(raw, request, kind, action)
 
@@ -245,7 +255,8 @@ def _deprecation(kind: Kind, request: ApiRequest) -> list[str]:
 
 def _check_path(kind: Kind, request: ApiRequest, action: str) -> None:
     target = request.target
-    if target.rest or (target.namespace and not kind.namespaced):
+    rest = target.rest if target.subresource != "proxy" else ()
+    if rest or (target.namespace and not kind.namespaced):
         raise no_such_resource()
     if target.subresource:
         if target.watch:
@@ -286,19 +297,6 @@ def _content_type(raw: web.BaseRequest) -> str:
     return raw.headers.get("Content-Type", JSON).partition(";")[0].strip().lower()
 
 
-class _Dumper(yaml.CSafeDumper):
-    """Quotes strings as Go's YAML does."""
-
-
-def _quoted(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
-    resolve = cast("Callable[..., str]", dumper.resolve)
-    plain = resolve(yaml.ScalarNode, text, (True, False)) == "tag:yaml.org,2002:str"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
-
-
-_Dumper.add_representer(str, _quoted)
-
-
 def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
     for text in dict.fromkeys(warnings):
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -308,14 +306,12 @@ def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
 def _response(answer: ApiResponse, form: ResponseFormat) -> web.Response:
     body = answer.body
     if form.media_type == YAML:
-        value = json.loads(body) if isinstance(body, bytes) else body
-        text = yaml.dump(value, Dumper=_Dumper, sort_keys=True, allow_unicode=True)
-        content, content_type = text.encode(), YAML
+        content = encode_yaml(json.loads(body) if isinstance(body, bytes) else body)
     else:
-        content, content_type = (body if isinstance(body, bytes) else encode(body)) + b"\n", JSON
+        content = (body if isinstance(body, bytes) else encode(body)) + b"\n"
     response = web.Response(
         body=content, status=answer.code,
-        headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"},
+        headers={"Content-Type": form.media_type, "Cache-Control": "no-cache, private"},
     )  # fmt: skip
     _warn(response, list(answer.warnings))
     return response
@@ -324,29 +320,30 @@ def _response(answer: ApiResponse, form: ResponseFormat) -> web.Response:
 def _refused(raw: web.BaseRequest, refusal: StatusError, warnings: list[str] | None = None) -> web.Response:
     if raw.method == "HEAD":
         return web.Response(status=refusal.code, headers={"Content-Type": JSON})
-    return _response(ApiResponse(refusal.status(), refusal.code, warnings=warnings or ()), ResponseFormat())
-
-
-_NAME: Final = re.compile(r"metadata\.name\s*==?\s*([^,!=]+)")
+    form = ResponseFormat(preferred_media_type(raw.headers.get("Accept", "")))
+    return _response(ApiResponse(refusal.status(), refusal.code, warnings=warnings or ()), form)
 
 
 def request_attributes(action: str, target: Target, query: Query) -> AuthorizationAttributes:
     """Return the attributes of a request on a resource, whether there is such a resource or not."""
     name, namespace = target.name, target.namespace
+    selected = _selected(query.text("fieldSelector")) if action in {"list", "watch", "deletecollection"} else ()
     if not name and action in {"list", "watch"}:
-        name = _selected_name(query.text("fieldSelector"))
+        names = (value for field, value in selected if field == "metadata.name")
+        name = next((value for value in names if not any(char in value for char in "/%")), "")
     if target.plural == "namespaces":
         namespace = target.name
-    return AuthorizationAttributes(action, target.group, target.plural, target.subresource, namespace, name)
+    return AuthorizationAttributes(
+        action, target.group, target.plural, target.subresource, namespace, name, selected_fields=selected
+    )
 
 
-def _selected_name(selector: str) -> str:
-    """Return the only name that a field selector matches; empty if there is none."""
-    for term in selector.split(","):
-        match = _NAME.fullmatch(term.strip())
-        if match is not None and not any(char in match[1] for char in "/%"):
-            return match[1].strip()
-    return ""
+def _selected(selector: str) -> tuple[tuple[str, str], ...]:
+    """Return the fields of which a selector requires one value, with that value; nothing if it does not read."""
+    try:
+        return tuple((term.field, term.value) for term in field_terms(selector) if term.equal)
+    except StatusError:
+        return ()
 
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"

@@ -14,9 +14,18 @@ from typing import Final
 from aiohttp import web
 
 from dra_kit.apiserver import discovery, openapi
-from dra_kit.apiserver.api import encode
+from dra_kit.apiserver.api import encode, encode_yaml
 from dra_kit.apiserver.kinds.kind import KindRegistry
-from dra_kit.apiserver.requests import ACCEPTED, JSON, YAML, Query, accept_clauses, check, check_plain, not_acceptable
+from dra_kit.apiserver.requests import (
+    ACCEPTED,
+    JSON,
+    YAML,
+    Query,
+    accept_clauses,
+    check,
+    check_plain,
+    preferred_media_type,
+)
 from dra_kit.apiserver.status_errors import method_not_allowed
 from dra_kit.kubernetes.values.json import Object
 
@@ -30,7 +39,7 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Resp
     if (answer := serve_health(raw)) is not None:
         return answer
     path = raw.rel_url.raw_path.rstrip("/") or "/"
-    if raw.method not in {"GET", "HEAD"}:
+    if path.startswith("/openapi/") and raw.method not in {"GET", "HEAD"}:
         raise method_not_allowed()
     if path == "/openapi/v3":
         # the API server sends the index of its documents as text
@@ -46,39 +55,62 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Resp
         return web.Response(body=encode(described), headers={"Content-Type": JSON})
     document = _discovery(registry, path, raw)
     if document is None:
-        return web.Response(text="404 page not found\n", status=404)
-    content_type = JSON
-    if document.get("kind") == "APIGroupDiscoveryList":
-        content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    return web.Response(body=encode(document), headers={"Content-Type": content_type})
+        return page_not_found()
+    kind = _AGGREGATED["as"] if document.get("kind") == _AGGREGATED["as"] else ""
+    media_type = preferred_media_type(raw.headers.get("Accept", ""), kind)
+    content_type = media_type
+    if kind:
+        content_type += "".join(f";{name}={value}" for name, value in _AGGREGATED.items())
+    content = encode_yaml(document) if media_type == YAML else encode(document)
+    return web.Response(body=content, headers={"Content-Type": content_type})
+
+
+def page_not_found() -> web.Response:
+    """Return the response to a request for a path or a group that is not served."""
+    return web.Response(text="404 page not found\n", status=404)
 
 
 def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest) -> Object | None:
+    """Return a document; None if there is none at the path.
+
+    The lists of groups and a group are answered whatever the method is.
+    """
     accept = raw.headers.get("Accept", "")
     match path.split("/")[1:]:
         case [""]:
             return {"paths": _paths(registry)}
         case ["version"]:
+            _check_method(raw)
             check(accept, (JSON,))
             return discovery.version_info()
         case [("api" | "apis") as root]:
             if root == "api":
+                _check_method(raw)
                 check(accept, ACCEPTED)
             if _wants_aggregated(accept):
                 return discovery.aggregated_discovery(registry, core=root == "api")
             return discovery.group_list(registry) if root == "apis" else discovery.core_versions(raw.host)
         case ["apis", name]:
+            if name not in discovery.groups(registry):
+                return None
             check_plain(accept)
             return discovery.group(registry, name)
         case ["api", version]:
             name = ""
-        case ["apis", name, version]:
+        case ["apis", name, version] if name in discovery.groups(registry):
             pass
         case _:
             return None
+    found = discovery.resource_list(registry, name, version)
+    _check_method(raw)
     check(accept, ACCEPTED)
     check_plain(accept)
-    return discovery.resource_list(registry, name, version)
+    return found
+
+
+def _check_method(raw: web.BaseRequest) -> None:
+    if raw.method != "GET":
+        raise method_not_allowed()
 
 
 def _paths(registry: KindRegistry) -> list[str]:
@@ -88,22 +120,20 @@ def _paths(registry: KindRegistry) -> list[str]:
     return sorted(paths)
 
 
+_AGGREGATED: Final = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
+
+
 def _wants_aggregated(accept: str) -> bool:
-    """Return whether the aggregated format is the first acceptable one.
+    """Return whether a client accepts the aggregated format, which it gets then, in whatever order it names formats.
 
     Raises:
         StatusError: 406, the client takes nothing that we have.
     """
-    for clause in accept_clauses(accept):
-        if "as" in clause.parameters:
-            wanted = (clause.media_type, clause.parameters["as"], clause.parameters.get("v"))
-            if wanted == (JSON, "APIGroupDiscoveryList", "v2"):
-                return True
-        elif clause.media_type in {JSON, "*/*", "application/*", YAML}:
-            return False
-    if not accept:
-        return False
-    raise not_acceptable()
+    clauses = (clause for clause in accept_clauses(accept) if clause.media_type in {JSON, YAML})
+    if any(clause.parameters.items() >= _AGGREGATED.items() for clause in clauses):
+        return True
+    check_plain(accept)
+    return False
 
 
 _CHECKS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -250,8 +250,8 @@ class AcceptClause(Struct, frozen=True):
 
 
 def accept_clauses(accept: str) -> list[AcceptClause]:
-    """Return the alternatives, the preferred ones first."""
-    found: list[tuple[float, AcceptClause]] = []
+    """Return the alternatives, the preferred ones first, and wildcards last."""
+    found: list[tuple[tuple[int, float], AcceptClause]] = []
     for part in accept.split(","):
         media_type, *rest = (item.strip() for item in part.split(";"))
         parameters = {key.strip(): value.strip().strip('"') for key, _, value in (item.partition("=") for item in rest)}
@@ -260,7 +260,7 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
         except ValueError:
             quality = 0
         if media_type:
-            found.append((-quality, AcceptClause(media_type, parameters)))
+            found.append(((media_type.count("*"), -quality), AcceptClause(media_type, parameters)))
     return [clause for _, clause in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -286,6 +286,13 @@ def check_plain(accept: str) -> None:
     types = {"*/*", "application/*", JSON, YAML}
     if accept and not any(item.media_type in types and "as" not in item.parameters for item in accept_clauses(accept)):
         raise not_acceptable()
+
+
+def preferred_media_type(accept: str, kind: str = "") -> str:
+    """Return JSON or YAML, which a client accepts first for objects as they are or as a kind; JSON without either."""
+    types = {JSON: JSON, YAML: YAML, "*/*": JSON, "application/*": JSON}
+    clauses = (clause for clause in accept_clauses(accept) if clause.parameters.get("as", "") == kind)
+    return next((types[clause.media_type] for clause in clauses if clause.media_type in types), JSON)
 
 
 def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:

@@ -140,7 +140,19 @@ def parse_field_selector(text: str, readers: Mapping[str, FieldReader], unknown:
     Raises:
         StatusError: 400, it does not read so, or names a field without a reader: then with the text of ``unknown``.
     """
-    terms: list[tuple[FieldTerm, FieldReader]] = []
+    found = field_terms(text)
+    if (refused := next((term.field for term in found if term.field not in readers), None)) is not None:
+        raise bad_request(unknown(refused))
+    return FieldSelector(tuple((term, readers[term.field]) for term in found))
+
+
+def field_terms(text: str) -> list[FieldTerm]:
+    """Return the terms of a field selector, whatever fields they name.
+
+    Raises:
+        StatusError: 400, it does not read as one.
+    """
+    terms: list[FieldTerm] = []
     for part in re.split(r"(?<!\\),", text):
         if not part.strip():
             continue
@@ -150,11 +162,16 @@ def parse_field_selector(text: str, readers: Mapping[str, FieldReader], unknown:
         field = match["field"].strip()
         if not field and not match["value"]:
             continue  # selects everything
-        value = _ESCAPED.sub(r"\1", match["value"])
-        if field not in readers:
-            raise bad_request(unknown(field))
-        terms.append((FieldTerm(field, value, equal=match["operator"] != "!="), readers[field]))
-    return FieldSelector(tuple(terms))
+        terms.append(FieldTerm(field, _unescaped(match["value"]), equal=match["operator"] != "!="))
+    return terms
+
+
+def _unescaped(value: str) -> str:
+    rest = _ESCAPED.sub("", value)
+    if (found := re.search(r"\\.?|=", rest, re.DOTALL)) is not None:
+        cause = "unescaped character in value: 61" if found[0] == "=" else f"invalid escape sequence: {found[0]}"
+        raise bad_request(f"invalid field selector: {cause}")
+    return _ESCAPED.sub(r"\1", value)
 
 
 def flag(path: str) -> FieldReader:

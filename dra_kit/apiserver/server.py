@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
+from dra_kit.apiserver.admission.node_restriction import restrict_node
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
 from dra_kit.apiserver.admission.webhooks import WebhookAdmission
@@ -244,7 +245,7 @@ class ApiServer:
 
 
 class AdmissionChain:
-    """The order of admission: mutating webhooks, policies, validating webhooks."""
+    """The order of admission: limits of kubelets, mutating webhooks, policies, validating webhooks."""
 
     def __init__(self) -> None:
         self.webhooks: WebhookAdmission = WebhookAdmission()
@@ -252,14 +253,17 @@ class AdmissionChain:
 
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
         """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
+        restrict_node(write)
         obj = await self.webhooks.mutate(write, warnings) if _any(write, MUTATING) else write.obj
         assert obj is not None  # noqa: S101 - a deletion is only reviewed
         return obj
 
     async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
         """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
-        if write.obj is None and _any(write, MUTATING):
-            await self.webhooks.mutate(write, warnings)  # they can only reject a deletion
+        if write.obj is None:  # what may change an object can only reject its deletion
+            restrict_node(write)
+            if _any(write, MUTATING):
+                await self.webhooks.mutate(write, warnings)
         if _any(write, BINDINGS):
             self._policies.review(write, warnings)
         if _any(write, VALIDATING):

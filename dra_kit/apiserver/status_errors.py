@@ -66,12 +66,19 @@ def no_such_resource() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> StatusError:
-    """Return 409 for a name that is in use, maybe by an object that is being deleted."""
+def already_exists(group: str, resource: str, name: str, *, deleted: bool, generated: bool) -> StatusError:
+    """Return 409 for a name that is in use, maybe by an object that is being deleted.
+
+    ``generated`` is for an object with a ``generateName``, whether it has a name or not.
+    """
     message = f'{_qualified(group, resource)} "{name}" already exists'
     if deleted:
         message = f"object is being deleted: {message}"
-    return StatusError(409, "AlreadyExists", message, _subject(group, resource, name))
+    details = _subject(group, resource, name)
+    if generated:
+        message += ", the server was not able to generate a unique name for the object"
+        details["retryAfterSeconds"] = 1
+    return StatusError(409, "AlreadyExists", message, details)
 
 
 def conflict(group: str, resource: str, name: str, cause: str) -> StatusError:

@@ -1,4 +1,4 @@
-"""Subresources other than ``status``: those in ``discovery``, and ``exec``, ``attach`` and ``portforward``.
+"""Subresources other than ``status``.
 
 No disruption budget is looked at.
 
@@ -20,7 +20,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiRespo
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.requests import Target, WriteOptions
 from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.status_errors import (
     StatusError,
@@ -32,22 +32,17 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body, read_object
-from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
+from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete_stored
 from dra_kit.apiserver.verbs.write import check_namespace, precondition_failed
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
-_STREAMS: Final = ("attach", "exec", "portforward")
-"""What the kubelet connects kubectl with a container for."""
 SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    **{
-        (resource, name): frozenset(verbs)
-        for resource, entries in discovery.SUBRESOURCES.items()
-        for name, _, _, verbs in entries
-    },
-    **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},  # answered, but not offered to clients
+    (resource, name): frozenset(verbs)
+    for resource, entries in discovery.SUBRESOURCES.items()
+    for name, _, _, verbs in entries
 }
 """(resource, subresource) -> verbs."""
 _TYPES: Final = {
@@ -70,23 +65,31 @@ async def serve_subresource(
         return _log(api, kind, request)
     if target.subresource == "scale":
         return await serve_scale(api, kind, request)
+    if target.subresource == "binding":
+        return await bind_pod(api, kind, request)
+    if target.subresource == "eviction":
+        return await evict_pod(api, kind, request, _body(request))
     stored = api.stored(kind, target)
     match target.subresource:
-        case "binding":
-            return bind_pod(api, kind, request, stored)
-        case "eviction":
-            return await evict_pod(api, kind, request, stored, _body(request))
         case "finalize":
             return _finalize(api, kind, request, stored)
         case "token":
             return await request_token(api, request, stored, _body(request))
-    raise StatusError(
-        501,
-        "NotImplemented",
-        f"pods/{target.subresource} cannot be served: containers of the sandbox are local processes of the machine it "
-        "runs on, without a file system or network of their own; run the command there, reach their ports at "
-        "localhost, and read what they print with kubectl logs",
+        case "ephemeralcontainers" | "resize" if request.method == "GET":
+            pod = stored.object
+            return ApiResponse(api.wire(kind, pod, target.api_version), kind=kind, items=[pod])
+        case "resize":
+            cause = "the sandbox does not limit the resources of containers; create the pod again with other ones"
+            raise _unserved(target, cause)
+    raise _unserved(
+        target,
+        "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
+        "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs",
     )
+
+
+def _unserved(target: Target, cause: str) -> StatusError:
+    return StatusError(501, "NotImplemented", f"{target.plural}/{target.subresource} cannot be served: {cause}")
 
 
 def _body(request: ApiRequest) -> Object:
@@ -133,10 +136,10 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
         raise bad_request(str(reason)) from None
 
 
-_BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"})
+_BINDING: Final = Kind("", "pods", "Binding", True, {"v1": "core/v1.Binding"})
 
 
-def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
+async def bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Set the node of a pod.
 
     Raises:
@@ -144,8 +147,12 @@ def bind_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) ->
     """
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
-    binding = read_object(request, _BINDING, options.field_validation, context)
+    given = read_object(request, _BINDING, options.field_validation, context)
+    write = AdmissionAttributes(api, _BINDING, request, options.dry_run, "CREATE", given, None)
+    binding = await api.admission.mutate(write, context.warnings)
     _check(binding, request)
+    await api.admission.review(replace(write, obj=binding), context.warnings)
+    stored = api.stored(kind, request.target)
     pod, metadata = stored.object, binding["metadata"]
     name = pod["metadata"]["name"]
     for field, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
@@ -215,7 +222,10 @@ def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
     return [condition if item is before else item for item in conditions]
 
 
-async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
+_EVICTION: Final = Kind("", "pods", "Eviction", True, {"v1": "policy/v1.Eviction"})
+
+
+async def evict_pod(api: Api, kind: Kind, request: ApiRequest, body: Object) -> ApiResponse:
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
@@ -224,10 +234,20 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
     if body.get("kind", "Eviction") != "Eviction":
         what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'
         raise bad_request(f"{what} cannot be handled as a Eviction: unknown conversion")
-    if (body.get("metadata") or {}).get("name") != request.target.name:
-        raise bad_request("name in URL does not match name in Eviction object")
     dry_run = WriteOptions.parse(request.query, "CreateOptions", request.agent).dry_run
-    options = body.get("deleteOptions") or {}
+    context = api.context(request)
+    try:
+        given: Object = {"metadata": {}, **decode(body, _TYPES["Eviction"])}
+    except TypeMismatch as error:
+        raise bad_request(f'Eviction in version "v1" cannot be handled as a Eviction: {error}') from None
+    given |= {"kind": "Eviction", "apiVersion": "policy/v1"}
+    write = AdmissionAttributes(api, _EVICTION, request, dry_run, "CREATE", given, None)
+    eviction = await api.admission.mutate(write, context.warnings)
+    if (eviction.get("metadata") or {}).get("name") != request.target.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+    await api.admission.review(replace(write, obj=eviction), context.warnings)
+    stored = api.stored(kind, request.target)
+    options = eviction.get("deleteOptions") or {}
     if dry_run:
         options = {**options, "dryRun": ["All"]}
     deletion = replace(request, method="DELETE", body=encode(options), content_type="application/json")
@@ -240,8 +260,8 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, stored: StoredObj
         )
         key = kind.key(request.target.namespace, request.target.name)
         api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
-    await delete(api, kind, deletion)
-    return created()
+    delete_stored(api, kind, api.stored(kind, request.target), parsed, context)  # admission saw the eviction
+    return created(context.warnings)
 
 
 _GROUP: Final = "authentication.k8s.io"
@@ -265,13 +285,15 @@ async def request_token(api: Api, request: ApiRequest, stored: StoredObject, bod
         given: Object = decode(body, _TYPE)
     except TypeMismatch as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
-    spec = given.get("spec") or {}
+    metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
+    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata,
+                     "spec": given.get("spec") or {}}  # fmt: skip
+    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
+    asked = await api.admission.mutate(write, context.warnings)
+    spec = asked["spec"]
     spec["audiences"] = spec.get("audiences") or [AUDIENCE]
     spec["expirationSeconds"] = spec.get("expirationSeconds") or DEFAULT_SECONDS
-    metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
-    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata, "spec": spec}
-    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
-    await api.admission.review(write, context.warnings)
+    await api.admission.review(replace(write, obj=asked), context.warnings)
     seconds = spec["expirationSeconds"]
     if not _SHORTEST <= seconds <= _LONGEST:
         text = "may not specify a duration less than 10 minutes"

@@ -22,6 +22,8 @@ _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")
 _REPEAT = re.compile(r"\$\{repeat:(.*?):(\d+)\}", re.DOTALL)
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _LABEL = "resource.kubernetes.io/admin-access"
+_SETTLE_SECONDS = 0.5
+"""A real API server knows of roles and pods, through its own watches, after this time."""
 REQUEST = (
     "method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys", "only",
     "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
@@ -101,7 +103,8 @@ class Steps:
         url: of the server.
         client: to send with.
         compact: makes the server forget its history; None where that cannot be asked for.
-        patient: whether a watch is read until the server ends it, not only until all that should come has come.
+        patient: whether a watch is read until the server ends it, not only until all that should come has come, and a
+            pause is made where the line has one.
 
     Attributes:
         objects: the parsed answers so far, for templates.
@@ -115,7 +118,9 @@ class Steps:
         self.objects: list[Any] = []
 
     async def take(self, step: Line) -> Line:
-        if "method" not in step:  # "settle" waits for effects that are immediate here
+        if "method" not in step:  # "settle" waits for effects that are immediate in the embedded server
+            if self._patient:
+                await asyncio.sleep(step.get("sleep", _SETTLE_SECONDS))
             if step.get("compact"):
                 assert self._compact is not None, "this server cannot be made to forget"
                 self._compact()

@@ -24,7 +24,7 @@ from tests.golden.api_client import NAMESPACES, REQUEST, Steps, expand
 from tests.golden.files import read
 from tests.golden.kind import Line
 
-_SENT: Final = (*REQUEST, "sleep")
+_SENT: Final = (*REQUEST, "sleep", "settle", "sortRules", "warningsUnordered")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _OBJECT: Final = re.compile(r'(Invalid value: ")\{.*\}(": )', re.DOTALL)
 _VERSION: Final = re.compile(r"(ResourceVersion in object meta: )\d+")

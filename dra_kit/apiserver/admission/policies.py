@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicies: their bindings, parameters and verdicts.
 
-Audit annotations and the action ``Audit`` are not implemented: the server does not write an audit log.
+The server does not write an audit log: the action ``Audit`` does nothing, and an audit annotation can only fail.
 
 Sources: k8s.io/apiserver 0.37 ``pkg/admission/plugin/policy/validating/dispatcher.go``; k8s.io/apiserver 0.37
 ``pkg/admission/plugin/policy/generic/policy_dispatcher.go``, ``CollectParams``.
@@ -90,12 +90,14 @@ class PolicyAdmission:
                 continue
             actions = binding["spec"].get("validationActions") or ()
             for param in params:
-                for denial in policy.denials(shown.request(api_version, param)):
+                asked = shown.request(api_version, param)
+                for denial in policy.denials(asked):
                     if "Deny" in actions:
                         yield PolicyDenial(denial, name, bound)
                     if "Warn" in actions:
                         by = f"ValidatingAdmissionPolicy '{name}' with binding '{bound}'"
                         warnings.append(f"Validation failed for {by}: {denial.message}")
+                yield from (PolicyDenial(failure, name, bound) for failure in policy.annotation_failures(asked))
 
     def _policy(self, name: str, stored: StoredObject) -> CompiledPolicy:
         known = self._compiled.get(name)

@@ -112,6 +112,8 @@ def admission_request(write: AdmissionAttributes, api_version: str) -> Object:
 
     shown_kind, shown_resource = of(api_version)
     asked_kind, asked_resource = of(target.api_version)
+    if write.obj is not None and target.subresource in _OTHER_KINDS:
+        shown_kind = asked_kind = of(write.obj["apiVersion"])[0]
     body: Object = {
         "kind": shown_kind, "resource": shown_resource, "requestKind": asked_kind, "requestResource": asked_resource,
         "operation": write.operation, "userInfo": write.request.user.info(), "dryRun": write.dry_run,
@@ -122,6 +124,10 @@ def admission_request(write: AdmissionAttributes, api_version: str) -> Object:
     if target.subresource:
         body["subResource"] = body["requestSubResource"] = target.subresource
     return body
+
+
+_OTHER_KINDS: Final = ("binding", "eviction", "token")
+"""Subresources whose objects have a group of their own."""
 
 
 def _options(write: AdmissionAttributes) -> Object:

@@ -28,29 +28,33 @@ from dra_kit.apiserver.kinds.kind import (
 )
 from dra_kit.kubernetes.cel.admission import PolicyProblem, compile_policy
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
-from dra_kit.kubernetes.resource import names
+from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
+    GoStruct,
     duplicate,
     forbidden,
     invalid,
+    mark_declarative,
     required,
     too_many,
     unsupported,
 )
-from dra_kit.kubernetes.resource.validation.fields import label_selector_errors
+from dra_kit.kubernetes.resource.validation.fields import label_selector_errors, validate_conditions
 from dra_kit.kubernetes.values.json import Object
 
+_NOT_FOUND_ACTIONS: Final = ("Deny", "Allow")
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
 _CHOICES: Final = {
     "failurePolicy": ("Fail", "Ignore"),
     "matchPolicy": ("Equivalent", "Exact"),
-    "parameterNotFoundAction": ("Deny", "Allow"),
     "reason": ("Forbidden", "Invalid", "RequestEntityTooLarge"),
     "reinvocationPolicy": ("IfNeeded", "Never"),
     "scope": ("*", "Cluster", "Namespaced"),
     "sideEffects": ("None", "NoneOnDryRun"),
 }
+_MAX_ANNOTATIONS: Final = 20
+_MAX_ANNOTATION_BYTES: Final = 5 * 1024
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 _EMPTY: Final = "validations or auditAnnotations must contain at least one item"
 _BOTH: Final = (
@@ -67,6 +71,16 @@ class ValidatingPolicyStrategy(StatusStrategy):
         spec = obj.get("spec") or {}
         problems = {problem.path: problem for problem in compile_policy(spec).problems}
         return list(_spec(spec, obj["metadata"].get("name", ""), problems))
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check warnings about types, and conditions."""
+        status, errors = obj.get("status") or {}, []
+        for i, warning in enumerate((status.get("typeChecking") or {}).get("expressionWarnings") or ()):
+            path = f"status.typeChecking.expressionWarnings[{i}]"
+            errors += [required(f"{path}.{field}") for field in ("warning", "fieldRef") if not warning.get(field)]
+        conditions = [v1.Condition.model_validate(condition) for condition in status.get("conditions") or ()]
+        return errors + validate_conditions(conditions, "status.conditions", limit=None)
 
 
 def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
@@ -89,21 +103,41 @@ def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Ite
         yield required("spec.auditAnnotations", _EMPTY)
     for i, validation in enumerate(validations):
         yield from _validation(validation, f"validations[{i}]", problems)
+    if len(annotations) > _MAX_ANNOTATIONS:
+        text = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
+        yield invalid("spec.auditAnnotations", [_go_annotation(annotation) for annotation in annotations], text)
+    keys: set[str] = set()
     for i, annotation in enumerate(annotations):
+        key = annotation.get("key", "")
         yield from _annotation(annotation, f"auditAnnotations[{i}]", name, problems)
+        if key in keys:
+            yield duplicate(f"spec.auditAnnotations[{i}].key", key)
+        keys.add(key)
+
+
+def _go_annotation(annotation: Object) -> GoStruct:
+    return GoStruct({"Key": annotation.get("key", ""), "ValueExpression": annotation.get("valueExpression", "")})
 
 
 def _param_kind(kind: Object, path: str) -> Iterator[FieldError]:
-    version = kind.get("apiVersion", "")
-    if not version:
+    api_version = kind.get("apiVersion", "")
+    group, _, version = api_version.rpartition("/")
+    if not api_version:
         yield required(f"{path}.apiVersion")
-    elif version.count("/") > 1:
-        yield invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
+    elif api_version.count("/") > 1:
+        yield invalid(f"{path}.apiVersion", api_version, f"unexpected GroupVersion string: {api_version}")
+    else:
+        if group and (found := names.dns_subdomain(group)):
+            yield invalid(f"{path}.apiVersion", group, ",".join(found))
+        if not version:
+            yield invalid(f"{path}.apiVersion", api_version, "version must be specified")
+        elif found := names.dns_1035_label(version, unit="characters"):
+            yield invalid(f"{path}.apiVersion", version, ",".join(found))
     name = kind.get("kind", "")
     if not name:
         yield required(f"{path}.kind")
-    elif found := names.dns_1035_label(name.lower()):
-        yield invalid(f"{path}.kind", name, f"may have mixed case, but should otherwise match: {', '.join(found)}")
+    elif found := names.dns_1035_label(name.lower(), unit="characters"):
+        yield invalid(f"{path}.kind", name, f"may have mixed case, but should otherwise match: {','.join(found)}")
 
 
 def _compiled(holder: Object, field: str, path: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
@@ -123,7 +157,7 @@ def _variable(variable: Object, path: str, problems: Mapping[str, PolicyProblem]
     name = variable.get("name", "")
     if not name.strip():
         yield required(f"spec.{path}.name", "name is not specified")
-    elif _IDENTIFIER.fullmatch(name) is None or name in RESERVED_WORDS:
+    elif _IDENTIFIER.fullmatch(name) is None or name in {"false", "in", "null", "true", *RESERVED_WORDS}:
         yield invalid(f"spec.{path}.name", name, "must be a valid CEL identifier")
     yield from _compiled(variable, "expression", path, problems)
 
@@ -135,8 +169,8 @@ def _validation(validation: Object, path: str, problems: Mapping[str, PolicyProb
         yield invalid(f"spec.{path}.messageExpression", expression, "must be non-empty if specified")
     yield from _problem(f"{path}.messageExpression", problems)
     if message and not message.strip():
-        yield invalid(f"spec.{path}.message", message, "message must be non-empty if specified")
-    elif "\n" in message.strip():
+        yield invalid(f"spec.{path}.message", message, "must be non-empty if specified")
+    elif "\n" in message.strip() or "\r" in message.strip():
         yield invalid(f"spec.{path}.message", message, "must not contain line breaks")
     yield from _choice(validation, "reason", f"spec.{path}")
 
@@ -145,13 +179,17 @@ def _annotation(
     annotation: Object, path: str, name: str, problems: Mapping[str, PolicyProblem]
 ) -> Iterator[FieldError]:
     key = annotation.get("key", "")
-    if not key:
-        yield required(f"spec.{path}.key")
+    if not name:
+        yield invalid(f"spec.{path}.key", key, "requires metadata.name be non-empty")
     else:
         whole = f"{name}/{key}"
         yield from (invalid(f"spec.{path}.key", whole, found) for found in names.label_key(whole))
-    if not (annotation.get("valueExpression") or "").strip():
+    expression = (annotation.get("valueExpression") or "").strip()
+    if not expression:
         yield required(f"spec.{path}.valueExpression", "valueExpression is not specified")
+    elif len(expression.encode()) > _MAX_ANNOTATION_BYTES:
+        yield required(f"spec.{path}.valueExpression", f"must not exceed {_MAX_ANNOTATION_BYTES} bytes in length")
+        return
     yield from _problem(f"{path}.valueExpression", problems)
 
 
@@ -165,17 +203,14 @@ class ValidatingPolicyBindingStrategy(Strategy):
 
 def _binding(spec: Object) -> Iterator[FieldError]:
     policy = spec.get("policyName", "")
-    if not policy:
-        yield required("spec.policyName")
-    else:
-        yield from (invalid("spec.policyName", policy, found) for found in names.dns_subdomain(policy))
+    yield from (
+        invalid("spec.policyName", policy, found) for found in names.dns_subdomain(policy, unit="characters") if policy
+    )
     if spec.get("paramRef") is not None:
         yield from _param_ref(spec["paramRef"], "spec.paramRef")
     if spec.get("matchResources") is not None:
         yield from match_resource_errors(spec["matchResources"], "spec.matchResources")
     actions = spec.get("validationActions") or []
-    if not actions:
-        yield required("spec.validationActions")
     for i, action in enumerate(actions):
         if action not in _ACTIONS:
             yield unsupported(f"spec.validationActions[{i}]", action, _ACTIONS)
@@ -183,6 +218,8 @@ def _binding(spec: Object) -> Iterator[FieldError]:
             yield duplicate(f"spec.validationActions[{i}]", action)
     if {"Deny", "Warn"} <= set(actions):
         yield invalid("spec.validationActions", actions, _BOTH)
+    missing = (field for field in ("policyName", "validationActions") if not spec.get(field))
+    yield from mark_declarative([required(f"spec.{field}") for field in missing])
 
 
 def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
@@ -191,13 +228,17 @@ def _param_ref(reference: Object, path: str) -> Iterator[FieldError]:
         yield from (invalid(f"{path}.name", name, found) for found in path_segment(name))
         if selector is not None:
             yield forbidden(f"{path}.name", "name and selector are mutually exclusive")
-    elif selector is None:
-        yield required(path, "one of name or selector must be specified")
     if selector is not None:
         yield from label_selector_errors(selector, f"{path}.selector")
-    if reference.get("parameterNotFoundAction") is None:
+        if name:
+            yield forbidden(f"{path}.selector", "name and selector are mutually exclusive")
+    elif not name:
+        yield required(path, "one of name or selector must be specified")
+    action = reference.get("parameterNotFoundAction")
+    if not action:
         yield required(f"{path}.parameterNotFoundAction")
-    yield from _choice(reference, "parameterNotFoundAction", path)
+    elif action not in _NOT_FOUND_ACTIONS:
+        yield unsupported(f"{path}.parameterNotFoundAction", action, _NOT_FOUND_ACTIONS, in_order=True)
 
 
 def _choice(holder: Object, field: str, path: str) -> Iterator[FieldError]:
@@ -221,8 +262,8 @@ def _parameter_kind(obj: Object) -> str:
 
 def _kind(plural: str, kind: str, strategy: Strategy, columns: tuple[Column, ...], *, status: bool = False) -> Kind:
     return Kind("admissionregistration.k8s.io", plural, kind, False, {"v1": f"admissionregistration/v1.{kind}"},
-                strategy, categories=("api-extensions",), generation=True, deletion_status=True, columns=columns,
-                status=status)  # fmt: skip
+                strategy, unconditional_update=False, categories=("api-extensions",), generation=True,
+                deletion_status=True, columns=columns, status=status)  # fmt: skip
 
 
 POLICY_KINDS: Final = (
@@ -357,22 +398,23 @@ def match_condition_errors(
         holder: path of the object that has them, such as ``spec`` or ``webhooks[0]``.
         problems: expressions that cannot be used, by path below the holder.
     """
+    if len(conditions) > _MAX:
+        yield too_many(f"{holder}.matchConditions", len(conditions), _MAX)
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
         field, name = f"matchConditions[{i}]", condition.get("name", "")
         path, expression = f"{holder}.{field}", f"{field}.expression"
         if not (condition.get("expression") or "").strip():
-            yield required(f"{path}.expression", NO_EXPRESSION)
+            yield required(f"{path}.expression")
         elif (problem := problems.get(expression)) is not None:
             yield invalid(f"{path}.expression", problem.expression, problem.message)
         if not name:
             yield required(f"{path}.name")
-        yield from (invalid(f"{path}.name", name, found) for found in names.label_key(name) if name)
+            continue
+        yield from (invalid(f"{path}.name", name, found) for found in names.label_key(name))
         if name in seen:
             yield duplicate(f"{path}.name", name)
         seen.add(name)
-    if len(conditions) > _MAX:
-        yield too_many(f"{holder}.matchConditions", len(conditions), _MAX)
 
 
 _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")

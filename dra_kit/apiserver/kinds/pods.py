@@ -26,6 +26,7 @@ from dra_kit.apiserver.kinds.kind import (
     text_cell,
     true_condition,
 )
+from dra_kit.apiserver.node_authorization import MIRROR, spec_references
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
@@ -53,6 +54,9 @@ class PodStrategy(Strategy):
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Set ``imagePullPolicy`` by the image tag, requests from limits, and the ports of the node that it is on."""
         set_pod_defaults(obj)
+        spec = obj.get("spec") or {}
+        if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+            spec["terminationGracePeriodSeconds"] = 1
 
     @override
     def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
@@ -62,9 +66,12 @@ class PodStrategy(Strategy):
             _tolerate_lost_nodes(spec)
         if old is not None:
             return
-        spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-        spec["serviceAccount"] = spec["serviceAccountName"]
-        _take_service_account(obj, context)
+        if MIRROR in (obj["metadata"].get("annotations") or {}):
+            _check_mirror_pod(obj)
+        else:
+            spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+            spec["serviceAccount"] = spec["serviceAccountName"]
+            _take_service_account(obj, context)
         _set_priority(obj, context)
 
     @override
@@ -128,7 +135,7 @@ class PodStrategy(Strategy):
         if not obj["spec"].get("nodeName") or phase in _TERMINAL:
             return 0
         if requested is not None:
-            return max(requested, 0)
+            return requested if requested >= 0 else 1
         own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
         return own
 
@@ -143,6 +150,25 @@ def _tolerate_lost_nodes(spec: Object) -> None:
             tolerations.append(
                 {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
             )
+
+
+def _check_mirror_pod(pod: Object) -> None:
+    """Reject a mirror pod that would give its kubelet access to a service account or a Secret.
+
+    Source: Kubernetes 1.37 ``plugin/pkg/admission/serviceaccount``.
+    """
+    spec = pod["spec"]
+    projected = [volume["projected"] for volume in spec.get("volumes") or () if volume.get("projected")]
+    sources = [source for volume in projected for source in volume.get("sources") or ()]
+    cause = ""
+    if spec.get("serviceAccountName"):
+        cause = "a mirror pod may not reference service accounts"
+    elif any(plural == "secrets" for plural, _ in spec_references(spec, "")):
+        cause = "a mirror pod may not reference secrets"
+    elif any(source.get("serviceAccountToken") is not None for source in sources):
+        cause = "a mirror pod may not use ServiceAccountToken volume projections"
+    if cause:
+        raise not_permitted("", "pods", _asked_name(pod), cause)
 
 
 def _take_service_account(pod: Object, context: StrategyContext) -> None:

@@ -23,12 +23,20 @@ from dra_kit.apiserver.authorization import (
     uncovered_rules,
 )
 from dra_kit.apiserver.kinds.kind import AGE, CREATED, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
-from dra_kit.apiserver.status_errors import forbidden_object, not_found
-from dra_kit.kubernetes.resource.field_errors import FieldError, go_quote, invalid, required, unsupported
-from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
+from dra_kit.apiserver.status_errors import StatusError, bad_request, forbidden_object, not_found
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    go_quote,
+    invalid,
+    required,
+    unsupported,
+)
+from dra_kit.kubernetes.resource.validation.fields import label_selector_errors, subdomain_problems
 from dra_kit.kubernetes.values.json import Object
 
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
+_REFERENCE: Final = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
+"""The fields of a reference to a role: as Kubernetes shows them in errors -> as they are written."""
 
 
 class RoleStrategy(PathSegmentNameStrategy):
@@ -45,12 +53,11 @@ class RoleStrategy(PathSegmentNameStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check that each rule is for resources or for paths."""
-        errors = [error for i, rule in enumerate(obj.get("rules") or ()) for error in self._rule(rule, f"rules[{i}]")]
-        aggregation = obj.get("aggregationRule")
-        if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
-            text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-            errors.append(required("aggregationRule.clusterRoleSelectors", text))
-        return errors
+        rules = [(rule, f"rules[{i}]") for i, rule in enumerate(obj.get("rules") or ())]
+        errors = [error for rule, path in rules for error in self._rule(rule, path)]
+        if obj.get("aggregationRule") is not None:
+            errors += _aggregation(obj["aggregationRule"])
+        return errors + [required(f"{path}.verbs") for rule, path in rules if not rule.get("verbs")]
 
     def _rule(self, rule: Object, path: str) -> Iterator[FieldError]:
         urls = rule.get("nonResourceURLs") or []
@@ -61,13 +68,23 @@ class RoleStrategy(PathSegmentNameStrategy):
             if any(rule.get(field) for field in ("apiGroups", "resources", "resourceNames")):
                 text = "rules cannot apply to both regular resources and non-resource URLs"
                 yield invalid(f"{path}.nonResourceURLs", urls, text)
-        else:
-            if not rule.get("apiGroups"):
-                yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
-            if not rule.get("resources"):
-                yield required(f"{path}.resources", "resource rules must supply at least one resource")
-        if not rule.get("verbs"):
-            yield required(f"{path}.verbs")
+            return
+        if not rule.get("apiGroups"):
+            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+        if not rule.get("resources"):
+            yield required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def _aggregation(rule: Object) -> Iterator[FieldError]:
+    selectors = rule.get("clusterRoleSelectors") or ()
+    if not selectors:
+        text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield required("aggregationRule.clusterRoleSelectors", text)
+    for i, selector in enumerate(selectors):
+        path = f"aggregationRule.clusterRoleSelectors[{i}]"
+        if errors := list(label_selector_errors(selector, path)):
+            yield from errors
+            yield invalid(path, None, "invalid label selector.")
 
 
 class RoleBindingStrategy(PathSegmentNameStrategy):
@@ -97,26 +114,28 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check the role, and each subject."""
-        errors = list(self._reference(obj.get("roleRef") or {}))
+        """Check the role, and each subject; names that are missing come last."""
+        nameless = [] if (obj.get("roleRef") or {}).get("name") else [required("roleRef.name")]
+        return [*self._errors(obj), *_nameless(obj), *nameless]
+
+    def _errors(self, obj: Object, *, named: bool = False) -> Iterator[FieldError]:
+        reference = obj.get("roleRef") or {}
+        yield from self._reference(reference)
+        if named and not reference.get("name"):
+            yield required("roleRef.name")
         for i, subject in enumerate(obj.get("subjects") or ()):
-            errors += self._subject(subject, f"subjects[{i}]")
-        return errors
+            yield from self._subject(subject, f"subjects[{i}]")
 
     def _reference(self, reference: Object) -> Iterator[FieldError]:
         if reference.get("apiGroup", "") != GROUP:
             yield unsupported("roleRef.apiGroup", reference.get("apiGroup", ""), (GROUP,))
         if reference.get("kind", "") not in self._kinds:
-            yield unsupported("roleRef.kind", reference.get("kind", ""), self._kinds)
+            yield unsupported("roleRef.kind", reference.get("kind", ""), self._kinds, in_order=True)
         name = reference.get("name", "")
-        if not name:
-            yield required("roleRef.name")
         yield from (invalid("roleRef.name", name, text) for text in self.name_problems(name))
 
     def _subject(self, subject: Object, path: str) -> Iterator[FieldError]:
         name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
-        if not name:
-            yield required(f"{path}.name")
         if kind not in _SUBJECTS:
             yield unsupported(f"{path}.kind", kind, _SUBJECTS, in_order=True)
             return
@@ -131,10 +150,17 @@ class RoleBindingStrategy(PathSegmentNameStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check it like a new one, and that the role does not change."""
-        errors = self.validate(obj, context)
+        errors = list(self._errors(obj, named=True))
         if obj.get("roleRef") != old.get("roleRef"):
-            errors.append(invalid("roleRef", obj.get("roleRef"), "cannot change roleRef"))
-        return errors
+            reference = obj.get("roleRef") or {}
+            shown = {go: reference.get(field, "") for go, field in _REFERENCE.items()}
+            errors.append(invalid("roleRef", shown, "field is immutable"))
+        return [*errors, *_nameless(obj)]
+
+
+def _nameless(binding: Object) -> Iterator[FieldError]:
+    subjects = enumerate(binding.get("subjects") or ())
+    return (required(f"subjects[{i}].name") for i, subject in subjects if not subject.get("name"))
 
 
 def _subjects(kind: str) -> Column:
@@ -203,9 +229,15 @@ def check_binding_escalation(rbac: Rbac, user: User, plural: str, binding: Objec
     namespace = binding["metadata"].get("namespace", "")
     resource = "roles" if reference.get("kind") == "Role" else "clusterroles"
     name = reference.get("name", "")
+    if reference.get("kind") not in {"Role", "ClusterRole"}:
+        raise StatusError(500, "", f"unsupported role reference kind: {go_quote(reference.get('kind', ''))}")
     asked = AuthorizationAttributes("bind", reference.get("apiGroup", ""), resource, namespace=namespace, name=name)
     if rbac.authorize(user, asked).allowed:
         return
+    if resource == "roles" and not namespace:
+        raise bad_request("Namespace parameter required.")
+    if not name:
+        raise bad_request("Name parameter required.")
     try:
         rules = rbac.rules_of(reference, namespace)
     except RoleNotFound:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, time_text
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.status_errors import (
+    StatusError,
     bad_request,
     conflict,
     forbidden_object,
@@ -203,7 +204,12 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
     revision = api.storage.revision
     for stored in found:
         check_preconditions(options, stored, kind)
-        await api.admission.review(_deletion(api, kind, request, options, stored), context.warnings)
+        try:
+            await api.admission.review(_deletion(api, kind, request, options, stored), context.warnings)
+        except StatusError as refusal:
+            if refusal.code == 404:  # as if another client had deleted it
+                continue
+            raise
         metadata = stored.object["metadata"]
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:

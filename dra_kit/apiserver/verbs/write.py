@@ -126,7 +126,11 @@ async def create_object(
     key = kind.key(request.target.namespace, name)
     present = api.storage.get(kind.resource, key)
     if present is not None:
-        raise already_exists(kind.group, kind.plural, name, deleted="deletionTimestamp" in present.object["metadata"])
+        deleted, generated = (
+            "deletionTimestamp" in present.object["metadata"],
+            bool(obj["metadata"].get("generateName")),
+        )
+        raise already_exists(kind.group, kind.plural, name, deleted=deleted, generated=generated)
     if write.options.dry_run:
         return write.answer(obj, context, 201)
     return write.answer(api.storage.create(kind.resource, key, obj), context, 201)

@@ -131,6 +131,7 @@ class CompiledPolicy(Struct):
     _conditions: list[AdmissionExpression] = field(default_factory=list)
     _variables: dict[str, AdmissionExpression] = field(default_factory=dict)
     _validations: list[_Validation] = field(default_factory=list)
+    _annotations: list[AdmissionExpression] = field(default_factory=list)
 
     def denials(self, asked: PolicyRequest) -> list[Denial]:
         """Return all validations that a request fails, in their order.
@@ -155,6 +156,20 @@ class CompiledPolicy(Struct):
                 message = text or validation.message or f"failed expression: {validation.expression.text.strip()}"
                 denials.append(Denial(message, validation.reason))
         return denials
+
+    def annotation_failures(self, asked: PolicyRequest) -> list[Denial]:
+        """Return the audit annotations that cannot be evaluated for a request, unless the policy ignores failures.
+
+        Args:
+            asked: the request, already matched by the policy's ``matchConstraints``.
+        """
+        if not self._annotations or self.failure_policy != "Fail" or self.matches(asked) is not True:
+            return []
+        try:
+            results = self._results(self._annotations, self._given(asked), _Budget(COST_BUDGET))
+        except _OverBudget:
+            return [Denial(_NO_BUDGET)]
+        return [Denial(result.message) for result in results if isinstance(result, _Error)]
 
     def _failed(self, message: str) -> list[Denial]:
         return [Denial(message)] if self.failure_policy == "Fail" else []
@@ -263,7 +278,8 @@ def compile_policy(spec: ObjectView) -> CompiledPolicy:
     params = bool(spec.get("paramKind"))
     conditions = AdmissionEnvironment(params=params)
     for i, condition in enumerate(spec.get("matchConditions") or ()):
-        compiled = _compiled(policy, f"matchConditions[{i}].expression", condition, "expression", conditions, "bool")
+        trimmed = {"expression": (condition.get("expression") or "").strip()}  # so Kubernetes compiles and shows it
+        compiled = _compiled(policy, f"matchConditions[{i}].expression", trimmed, "expression", conditions, "bool")
         policy._conditions += [compiled] if compiled else []  # noqa: SLF001 - it is being made
     types: dict[str, Type] | None = {} if spec.get("variables") else None
     for i, variable in enumerate(spec.get("variables") or ()):
@@ -287,7 +303,8 @@ def compile_policy(spec: ObjectView) -> CompiledPolicy:
             policy._validations.append(_Validation(checked, message_expression, message, reason))  # noqa: SLF001
     for i, annotation in enumerate(spec.get("auditAnnotations") or ()):
         path = f"auditAnnotations[{i}].valueExpression"
-        _compiled(policy, path, annotation, "valueExpression", of_validations, "string", "null_type")
+        value = _compiled(policy, path, annotation, "valueExpression", of_validations, "string", "null_type")
+        policy._annotations += [value] if value else []  # noqa: SLF001
     return policy
 
 

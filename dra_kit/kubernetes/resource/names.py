@@ -80,9 +80,9 @@ def dns_label(name: str, *, unit: Unit = "bytes") -> list[str]:
     return problems
 
 
-def dns_1035_label(name: str) -> list[str]:
+def dns_1035_label(name: str, *, unit: Unit = "bytes") -> list[str]:
     """Check a DNS label that begins with a letter."""
-    return _length(name, LABEL_MAX_LENGTH) + _mismatch(name, _LABEL_1035, _LABEL_1035_RULE)
+    return _length(name, LABEL_MAX_LENGTH, unit) + _mismatch(name, _LABEL_1035, _LABEL_1035_RULE)
 
 
 def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:

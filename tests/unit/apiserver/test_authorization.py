@@ -1,4 +1,4 @@
-"""Users, roles and tokens of the embedded API server; verdicts of a real one are replayed by tests/golden (F-rbac)."""
+"""Users, roles and tokens of the embedded API server; a real one's verdicts are in tests/golden (F-rbac, G-rbac)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def grant(http: Http, user: str, *rules: dict[str, Any]) -> None:
 
 
 async def test_a_server_has_the_built_in_roles_from_the_start_and_after_a_reset(server: ApiServer) -> None:
-    names = {obj["metadata"]["name"] for resource, obj in builtin_roles() if resource == CLUSTER_ROLES}
+    names = {obj["metadata"]["name"] for kind, obj in builtin_roles() if kind.resource == CLUSTER_ROLES}
     before = server.api.storage.revision
     server.reset()
 

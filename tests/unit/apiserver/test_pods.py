@@ -150,7 +150,7 @@ async def test_a_pod_in_the_network_of_its_node_has_its_ports_there(client: Clie
     assert [port["hostPort"] for port in made["spec"]["containers"][0]["ports"]] == [80, 81]
 
 
-@pytest.mark.parametrize("name", ["attach", "exec", "portforward"])
+@pytest.mark.parametrize("name", ["attach", "exec", "portforward", "proxy"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_exec_and_attach_are_not_supported(client: Client, http: Http, method: str, name: str) -> None:
     await client.create(PODS, pod())
@@ -159,6 +159,16 @@ async def test_exec_and_attach_are_not_supported(client: Client, http: Http, met
 
     assert (status, answer["kind"]) == (501, "Status")
     assert answer["message"].startswith(f"pods/{name} cannot be served: containers of the sandbox are local processes")
+
+
+async def test_resources_of_a_running_pod_are_read_but_not_changed(client: Client, http: Http) -> None:
+    await client.create(PODS, pod())
+
+    status, answer, _ = await http("PUT", f"{PATH}/resize", pod())
+
+    assert (status, answer["reason"]) == (501, "NotImplemented")
+    assert answer["message"].endswith("create the pod again with other ones")
+    assert (await http("GET", f"{PATH}/resize"))[1] == (await http("GET", PATH))[1]
 
 
 @pytest.mark.parametrize(

@@ -393,7 +393,7 @@ def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[Fiel
 def validate_consumption(entries: Sequence[v1.DeviceCounterConsumption], path: str) -> list[FieldError]:
     """Check ``consumesCounters`` of one device."""
     if len(entries) > CONSUMED_SETS_MAX:
-        return [too_many(path, len(entries), CONSUMED_SETS_MAX)]
+        return mark_declarative([too_many(path, len(entries), CONSUMED_SETS_MAX)])
     errors = []
     seen: set[str] = set()
     for i, entry in enumerate(entries):
@@ -415,8 +415,8 @@ def _validate_counters(counters: Mapping[str, v1.Counter], path: str) -> list[Fi
     if not counters:
         return mark_declarative([required(path)])
     errors = [too_many(path, len(counters), COUNTERS_MAX)] if len(counters) > COUNTERS_MAX else []
-    errors += [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
-    return mark_declarative(errors)
+    invalid_names = [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
+    return errors + mark_declarative(invalid_names)
 
 
 def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:

@@ -181,9 +181,11 @@ _REASON_MAX_LENGTH: Final = 1024
 _MESSAGE_MAX_LENGTH: Final = 32 * 1024
 
 
-def validate_conditions(conditions: Sequence[v1.Condition], path: str, limit: int = CONDITIONS_MAX) -> list[FieldError]:
-    """Check a limited number of conditions, one of each type."""
-    errors = [too_many(path, len(conditions), limit)] if len(conditions) > limit else []
+def validate_conditions(
+    conditions: Sequence[v1.Condition], path: str, *, limit: int | None = CONDITIONS_MAX
+) -> list[FieldError]:
+    """Check conditions, one of each type, of which most kinds allow eight."""
+    errors = [too_many(path, len(conditions), limit)] if limit is not None and len(conditions) > limit else []
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
         where = f"{path}[{i}]"

@@ -155,7 +155,7 @@ def _ordered(holder: Object, fields: Iterable[str]) -> GoStruct:
 def validate_pod_group_status(status: Object, spec: Object) -> list[FieldError]:
     """Return the errors of the status of a PodGroup."""
     conditions = [Condition.model_validate(item) for item in status.get("conditions") or ()]
-    errors = validate_conditions(conditions, "status.conditions", len(conditions))
+    errors = validate_conditions(conditions, "status.conditions", limit=None)
     statuses, path = status.get("resourceClaimStatuses") or (), "status.resourceClaimStatuses"
     known = {_name(claim) for claim in spec.get("resourceClaims") or ()}
     for i, item in enumerate(statuses):

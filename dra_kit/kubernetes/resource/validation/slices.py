@@ -262,7 +262,7 @@ def validate_pool_status(status: Any, old: Any) -> list[FieldError]:
     for path, pool in entries_within(pools, LIMIT_MAX, "status.pools"):
         errors += _pool_status(pool, path)
     parsed = [v1.Condition.model_validate(item) for item in conditions]
-    return mark_declarative([*errors, *validate_conditions(parsed, "status.conditions", _REQUEST_CONDITIONS_MAX)])
+    return mark_declarative([*errors, *validate_conditions(parsed, "status.conditions", limit=_REQUEST_CONDITIONS_MAX)])
 
 
 def _pool_status(pool: Any, path: str) -> list[FieldError]:
