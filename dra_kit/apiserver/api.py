@@ -20,6 +20,7 @@ from dra_kit.apiserver.kinds.kind import Kind, KindRegistry, StrategyContext
 from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
+from dra_kit.apiserver.kinds.services import SERVICE_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.requests import Query, Target, request_verb
@@ -31,6 +32,7 @@ from dra_kit.kubernetes.values.json import Object
 
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
+    *SERVICE_KINDS,
     *RBAC_KINDS,
     *WORKLOAD_KINDS,
     *STORED_KINDS,
