@@ -178,11 +178,14 @@ class RawObject(dict[str, Any]):
         return self  # values are replaced, never changed
 
 
+def raw_text(value: Any) -> str:
+    """Return opaque JSON as text: the original one including white space, else compact JSON."""
+    return value.text if isinstance(value, RawObject) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def json_size(value: Any) -> int:
-    """Return the length of opaque JSON in bytes: of the original text including white space, else of compact JSON."""
-    if isinstance(value, RawObject):
-        return byte_length(value.text)
-    return byte_length(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    """Return the length of opaque JSON in bytes, as :func:`raw_text` has it."""
+    return byte_length(raw_text(value))
 
 
 def value_at(value: Any, keys: Iterable[str | int]) -> Any:

@@ -151,7 +151,7 @@ def _field(entry: Mapping[str, Any]) -> SchemaField:
     )
 
 
-_TIMES = {"Time", "MicroTime"}  # Go structs, which are always written; as null when they are zero
+_GO_STRUCTS = {"Time", "MicroTime", "Quantity", "IntOrString"}  # always written; times as null when they are zero
 _OPAQUE = {"JSON", "RawExtension", "FieldsV1"}
 
 
@@ -230,8 +230,10 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
     for key, item in value.items():
         entry = fields.get(key)
         if entry is not None:
-            if item is not None:
-                decoded[key] = _decode(item, entry.type, _below(path, key), strictness)
+            if item is not None and not is_unset(
+                read := _decode(item, entry.type, _below(path, key), strictness), entry
+            ):
+                decoded[key] = read
         elif known.open:
             decoded[key] = item
         else:
@@ -242,6 +244,14 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:
             decoded[key] = empty
     return decoded
+
+
+_PLAIN: Final = {"string", "bool", "int32", "int64", "double", "bytes"}
+
+
+def is_unset(value: Any, entry: SchemaField) -> bool:
+    """Return whether Go cannot distinguish a value of a field from an absent one, and so does not write it."""
+    return not value and entry.presence == "omitempty" and entry.type in _PLAIN
 
 
 def _note_duplicates(value: Any, path: str, strictness: StrictDecoding) -> None:
@@ -313,7 +323,7 @@ def _prune_struct(value: dict[str, Any], known: SchemaType, *, stored: bool) -> 
 def _without_absence(entry: SchemaField) -> bool:
     """Return whether a field is written even if it is absent: a field that is not a pointer in Go has a zero value."""
     if entry.presence == "omitempty":
-        return _is_struct(entry.type) or entry.type in _TIMES
+        return _is_struct(entry.type) or entry.type in _GO_STRUCTS
     return entry.presence == "always"
 
 
@@ -323,7 +333,7 @@ def _is_written(item: Any, entry: SchemaField) -> bool:
         return entry.presence != "omitzero" or item != written_zero(entry.type)
     if entry.presence == "pointer":
         return not entry.type.startswith((LIST, MAP))
-    return entry.presence == "omitempty" and (_is_struct(entry.type) or entry.type in _OPAQUE)
+    return entry.presence == "omitempty" and (_is_struct(entry.type) or entry.type in _OPAQUE | _GO_STRUCTS)
 
 
 def _is_struct(type_name: str) -> bool:
