@@ -27,8 +27,9 @@ from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.schema.types import decode, prune
-from dra_kit.kubernetes.values.json import Object
+from dra_kit.kubernetes.resource.schema import protobuf
+from dra_kit.kubernetes.resource.schema.types import decode, prune, reaches_raw
+from dra_kit.kubernetes.values.json import Object, escape_html, go_json
 
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
@@ -71,7 +72,8 @@ class ApiResponse(Struct):
 
     Attributes:
         kind: what it is an object or list of, for tables.
-        items: the objects in it in storage version, for tables; None where a table is never made.
+        items: the objects in it in storage version, for tables and protobuf; None where the body is all there is.
+        list_metadata: the metadata of a list; None for one object.
         warnings: texts for ``Warning`` headers.
     """
 
@@ -80,6 +82,7 @@ class ApiResponse(Struct):
     kind: Kind | None = None
     items: Sequence[Object] | None = None
     warnings: Sequence[str] = ()
+    list_metadata: Object | None = None
 
 
 def created(warnings: Sequence[str] = ()) -> ApiResponse:
@@ -89,8 +92,8 @@ def created(warnings: Sequence[str] = ()) -> ApiResponse:
 
 
 def encode(value: object) -> bytes:
-    """Return JSON as the API server writes it: compact, UTF-8."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    """Return JSON as the API server writes it: compact, UTF-8, safe in HTML."""
+    return escape_html(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).encode()
 
 
 def now() -> str:
@@ -212,8 +215,17 @@ class Api:
         """Return the JSON of a stored object in a served version; made once."""
         cached = stored.encoded.get(api_version)
         if cached is None:
-            cached = stored.encoded[api_version] = encode(self.wire(kind, stored.object, api_version))
+            cached = stored.encoded[api_version] = self.encoded_wire(kind, stored.object, api_version)
         return cached
+
+    def encoded_wire(self, kind: Kind, stored: Object, api_version: str) -> bytes:
+        """Return the JSON of :meth:`wire`, opaque objects by their texts."""
+        wire = self.wire(kind, stored, api_version)
+        return go_json(wire, sort=False).encode() if reaches_raw(kind.type_of(api_version)) else encode(wire)
+
+    def message(self, kind: Kind, stored: Object, api_version: str) -> bytes:
+        """Return the protobuf of a stored object in a served version, without its envelope."""
+        return protobuf.encode_message(self.wire(kind, stored, api_version), kind.type_of(api_version))
 
     def decoded(self, kind: Kind, wire: Mapping[str, Any], api_version: str) -> Object:
         """Return a new object in storage version from one of a served version."""

@@ -1,4 +1,4 @@
-"""Requests in protobuf, as typed Go clients send them."""
+"""Requests and responses in protobuf, as typed Go clients send and read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.resource.schema.protobuf import encode_message, pack
+from dra_kit.kubernetes.resource.schema.protobuf import encode_event, encode_list, encode_message, pack, unpack
 from dra_kit.kubernetes.resource.schema.types import prune
 from tests.unit.apiserver.conftest import Object, claim, config_map, definition, namespace, pod
 
@@ -155,6 +155,65 @@ async def test_typed_client_writes_back_what_it_read_without_a_change(server: Ap
         changed = await client.send("PUT", path, stored)
 
     assert changed == stored
+
+
+@pytest.mark.parametrize("type_name", OBJECTS)
+async def test_response_in_protobuf_is_the_object(server: ApiServer, type_name: str) -> None:
+    path, obj = OBJECTS[type_name]
+    async with aiohttp.ClientSession() as session:
+        async with session.post(server.url + path, json=obj) as answer:
+            made = await answer.json()
+        one = f"{server.url}{path}/{made['metadata']['name']}"
+        async with session.get(one, headers={"Accept": f"{PROTOBUF},application/json"}) as answer:
+            assert answer.content_type == PROTOBUF
+            body = await answer.read()
+        async with session.get(one) as answer:
+            expected = await answer.json()
+
+    assert body == in_protobuf(expected, type_name)
+
+
+async def test_list_in_protobuf_has_metadata_and_items(server: ApiServer) -> None:
+    path, obj = OBJECTS["core/v1.ConfigMap"]
+    async with aiohttp.ClientSession() as session:
+        await session.post(server.url + path, json=obj)
+        async with session.get(server.url + path) as answer:
+            expected = await answer.json()
+        async with session.get(server.url + path, headers={"Accept": PROTOBUF}) as answer:
+            api_version, kind, message = unpack(await answer.read())
+
+    items = [encode_message(item, "core/v1.ConfigMap") for item in expected["items"]]
+    assert (api_version, kind) == ("v1", "ConfigMapList")
+    assert message == encode_list(expected["metadata"], items)
+
+
+async def test_watch_in_protobuf_has_a_frame_for_each_event(server: ApiServer) -> None:
+    path, obj = OBJECTS["core/v1.ConfigMap"]
+    query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
+    async with aiohttp.ClientSession() as session:
+        async with session.post(server.url + path, json=obj) as answer:
+            made = await answer.json()
+        async with session.get(f"{server.url}{path}?{query}", headers={"Accept": PROTOBUF}) as answer:
+            assert answer.headers["Content-Type"] == f"{PROTOBUF};stream=watch"
+            content = await answer.read()
+
+    version = {"resourceVersion": made["metadata"]["resourceVersion"]}
+    mark = {"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {**version, "annotations": {"k8s.io/initial-events-end": "true"}}}  # fmt: skip
+    events = [encode_event(type_, in_protobuf(obj, "core/v1.ConfigMap"))
+              for type_, obj in (("ADDED", made), ("BOOKMARK", mark))]  # fmt: skip
+    assert content == b"".join(len(event).to_bytes(4, "big") + event for event in events)
+
+
+async def test_custom_resources_are_not_in_protobuf(server: ApiServer) -> None:
+    path, obj = OBJECTS["apiextensions/v1.CustomResourceDefinition"]
+    ovens = f"{server.url}/apis/kitchen.example.com/v1/ovens"
+    async with aiohttp.ClientSession() as session:
+        await session.post(server.url + path, json=obj)
+        async with session.get(ovens, headers={"Accept": f"{PROTOBUF},application/json"}) as answer:
+            assert answer.content_type == "application/json"
+        async with session.get(ovens, headers={"Accept": PROTOBUF}) as answer:
+            assert answer.status == 406
 
 
 @pytest.mark.parametrize("type_name", OBJECTS)

@@ -252,6 +252,11 @@ def encode_list(metadata: Mapping[str, Any], items: Iterable[bytes]) -> bytes:
     return _field(1, encode_message(metadata, "meta/v1.ListMeta")) + b"".join(_field(2, item) for item in items)
 
 
+def encode_event(type_: str, content: bytes) -> bytes:
+    """Return an event of a watch about an object in its envelope."""
+    return _field(1, type_.encode()) + _field(2, _field(1, content))
+
+
 _Layout: TypeAlias = "dict[int, tuple[str, SchemaField] | _Layout]"
 """Name and entry of each field by its number, or the fields of a message that is inlined in JSON."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, go_json
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 
 Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "pointer"]
@@ -465,6 +465,11 @@ def _int_or_string(value: Any) -> int | str:
 
 
 def _raw_extension(value: Any) -> Any:
+    """Return opaque JSON; an object that has no text of its own gets the one that Go would write."""
+    return RawObject(value, go_json(value)) if isinstance(value, dict) and not isinstance(value, RawObject) else value
+
+
+def _any_json(value: Any) -> Any:
     return value
 
 
@@ -481,8 +486,8 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
     "RawExtension": _raw_extension,
-    "JSON": _raw_extension,
-    "FieldsV1": _raw_extension,
+    "JSON": _any_json,
+    "FieldsV1": _any_json,
 }
 """For each scalar what turns a JSON value, other than null, into the stored form; it raises TypeMismatch."""
 ZEROS: Final[Mapping[str, Any]] = {
