@@ -160,9 +160,9 @@ class Api:
 
     gates: FeatureGates
     admission: AdmissionPlugin
+    registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)
     pod_log: PodLogSource | None = None
-    registry: KindRegistry = dataclasses.field(default_factory=lambda: KindRegistry(KINDS))
     rbac: Rbac = dataclasses.field(init=False)
     tokens: TokenIssuer = dataclasses.field(init=False)
 

@@ -23,13 +23,15 @@ from aiohttp.web_protocol import RequestHandler
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
 from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
-from dra_kit.apiserver.api import AdmissionAttributes, Api
+from dra_kit.apiserver.api import KINDS, AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.authorization import aggregate_cluster_roles
 from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
 from dra_kit.apiserver.endpoint import Endpoint
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageCollector
+from dra_kit.apiserver.kinds.kind import KindRegistry
 from dra_kit.apiserver.pod_log import PodLogSource
+from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates
@@ -59,6 +61,7 @@ class ApiServer:
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
         authenticator: authenticates requests; without it, every client is the administrator.
         gates: feature gates.
+        runtime_config: which versions are served.
         garbage_collection: delete dependents of deleted objects and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
 
@@ -76,6 +79,7 @@ class ApiServer:
         tls: bool = False,
         authenticator: Authenticator | None = None,
         gates: FeatureGates | None = None,
+        runtime_config: RuntimeConfig | None = None,
         garbage_collection: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
     ) -> None:
@@ -83,7 +87,8 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        self.api: Api = Api(gates or FeatureGates.default(), self._admission)
+        registry = KindRegistry((runtime_config or RuntimeConfig()).served(KINDS))
+        self.api: Api = Api(gates or FeatureGates.default(), self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)
         self._authenticator = authenticator
         self._tls = tls
@@ -301,13 +306,17 @@ def _request(
 
 @contextmanager
 def run_in_thread(
-    *, tls: bool = False, authenticator: Authenticator | None = None, gates: FeatureGates | None = None
+    *,
+    tls: bool = False,
+    authenticator: Authenticator | None = None,
+    gates: FeatureGates | None = None,
+    runtime_config: RuntimeConfig | None = None,
 ) -> Iterator[ApiServer]:
     """Run an :class:`ApiServer` in a thread with its own loop, so that the caller may block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(tls=tls, authenticator=authenticator, gates=gates)
+    server = ApiServer(tls=tls, authenticator=authenticator, gates=gates, runtime_config=runtime_config)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

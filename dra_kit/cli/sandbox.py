@@ -177,6 +177,12 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="switch individual features of resource.k8s.io on or off",
 )
 @click.option(
+    "--runtime-config",
+    default="",
+    metavar="GROUP/VERSION=BOOL[,...]",
+    help="serve API versions that are off by default, such as resource.k8s.io/v1beta1=true",
+)
+@click.option(
     "--time-scale",
     default=1.0,
     show_default=True,
@@ -336,8 +342,10 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     """Return the settings of the cluster from the options that ``dra-kit dev`` has as well.
 
     Raises:
-        ConfigurationError: a feature gate is unknown, or its value is invalid.
+        ConfigurationError: a feature gate or an API version is unknown, or its value is invalid.
     """
+    from dra_kit.apiserver.api import KINDS
+    from dra_kit.apiserver.runtime_config import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
     gates = FeatureGates.alpha() if options["alpha"] else FeatureGates.default()
@@ -345,9 +353,19 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         gates = gates.switched(options["feature_gates"])
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
+    try:
+        runtime_config = RuntimeConfig.parse(options["runtime_config"], KINDS)
+    except ValueError as error:
+        raise ConfigurationError(f"--runtime-config: {error}") from None
+    if missing := runtime_config.switched_off(KINDS):
+        raise ConfigurationError(
+            f"--runtime-config switches off {', '.join(missing)}: the sandbox uses all versions that are on by "
+            "default; switch off others only"
+        )
     return SandboxSettings(
         nodes=options["nodes"],
         gates=gates,
+        runtime_config=runtime_config,
         time_scale=options["time_scale"],
         kubeconfig=options["kubeconfig"],
         webhook=options["webhook"],
