@@ -24,18 +24,20 @@ from dra_kit.apiserver.kinds.kind import (
     text_cell,
     true_condition,
 )
+from dra_kit.apiserver.kinds.pod_resources import default_pod_resources, pod_resource_errors, quality_of_service
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
 from dra_kit.kubernetes.resource.new_object import set_pod_defaults, validate_new_object
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
 from dra_kit.kubernetes.values.json import Object
-from dra_kit.kubernetes.values.quantity import Quantity
 
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
 
 
@@ -49,6 +51,7 @@ class PodStrategy(Strategy):
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Set ``imagePullPolicy`` by the image tag, requests from limits, and the ports of the node that it is on."""
         set_pod_defaults(obj)
+        default_pod_resources(obj.get("spec") or {})
 
     @override
     def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
@@ -66,7 +69,8 @@ class PodStrategy(Strategy):
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the phase Pending, and the quality of service."""
-        status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
+        drop_gated_fields(obj["spec"], {}, context.gates)
+        status: Object = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"])}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
             condition = {
@@ -78,6 +82,7 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        drop_gated_fields(obj["spec"], old["spec"], context.gates)
         obj["status"] = old.get("status") or {}
 
     @override
@@ -89,8 +94,8 @@ class PodStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check containers and claims, and that a pod with scheduling gates has no node."""
-        return validate_new_object(obj, "Pod", context.gates)
+        """Check containers, claims and resources, and that a pod with scheduling gates has no node."""
+        return [*validate_new_object(obj, "Pod", context.gates), *pod_resource_errors(obj.get("spec") or {})]
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -215,18 +220,21 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def _quality(pod: Object) -> str:
-    """Return ``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
-    guaranteed, anything = True, False
-    spec = pod["spec"]
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        resources: dict[str, Any] = container.get("resources") or {}
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        for name in ("cpu", "memory"):
-            limit, request = (Quantity(str(values.get(name, "0"))) for values in (limits, requests))
-            anything = anything or limit > Quantity("0") or request > Quantity("0")
-            guaranteed = guaranteed and limit > Quantity("0") and limit == request
-    return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
+def drop_gated_fields(spec: Object, old: Object, gates: FeatureGates) -> None:
+    """Remove the fields of a pod spec whose features are off, unless the old one has them too, in place."""
+    if "GenericWorkload" not in gates and "schedulingGroup" not in old:
+        spec.pop("schedulingGroup", None)
+    if "ContainerStopSignals" in gates or any("stopSignal" in item for item in _lifecycles(old)):
+        return
+    for field in _CONTAINERS:
+        for container in spec.get(field) or ():
+            lifecycle = container.get("lifecycle") or {}
+            if lifecycle.pop("stopSignal", None) is not None and not lifecycle:
+                del container["lifecycle"]
+
+
+def _lifecycles(spec: Object) -> list[Object]:
+    return [item.get("lifecycle") or {} for field in _CONTAINERS for item in spec.get(field) or ()]
 
 
 class _Summary(Struct, frozen=True):

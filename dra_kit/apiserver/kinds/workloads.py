@@ -19,6 +19,7 @@ from dra_kit.apiserver.kinds.kind import (
     labels_cell,
     number_cell,
 )
+from dra_kit.apiserver.kinds.pods import drop_gated_fields
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid, required
 from dra_kit.kubernetes.resource.new_object import set_pull_policies
 from dra_kit.kubernetes.values.json import Object
@@ -42,9 +43,25 @@ class WorkloadStrategy(StatusStrategy):
                 template["spec"] |= {"serviceAccountName": account, "serviceAccount": account}
 
     @override
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
+        """Drop the fields of the template whose features are off, as of a pod."""
+        super().prepare_for_create(obj, context)
+        drop_gated_fields(_pod_spec(obj), {}, context.gates)
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        super().prepare_for_update(obj, old, context)
+        drop_gated_fields(_pod_spec(obj), _pod_spec(old), context.gates)
+
+    @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         return [invalid("status.observedGeneration", observed, NOT_NEGATIVE)] if observed < 0 else []
+
+
+def _pod_spec(workload: Object) -> Object:
+    template: Object = (workload.get("spec") or {}).get("template") or {}
+    return template.get("spec") or {}
 
 
 def _fill_rolling_update(strategy: Object, defaults: Object) -> None:

@@ -10,7 +10,15 @@ from typing import Any, Final
 from dra_kit.apiserver import patches as json_patch
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
-from dra_kit.apiserver.managed_fields import ApplyConflict, after_apply, entries, format_path, managers_of, repetitions
+from dra_kit.apiserver.managed_fields import (
+    ApplyConflict,
+    after_apply,
+    entries,
+    format_path,
+    managers_of,
+    repetitions,
+    undeclared_fields,
+)
 from dra_kit.apiserver.patches import (
     StrategicPatchFailed,
     StrategicPatchInvalid,
@@ -26,7 +34,7 @@ from dra_kit.apiserver.verbs.decoding import WrongKindError, decode_typed, parse
 from dra_kit.apiserver.verbs.write import WriteRequest, check_name, create_object, replace_object, require_create
 from dra_kit.kubernetes.manifests.files import UnreadableText
 from dra_kit.kubernetes.resource.field_errors import go_quote, invalid
-from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, json_type
+from dra_kit.kubernetes.resource.schema.types import SchemaField, TypeMismatch, decode, json_type
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object, RawObject, loads, shown_text
 
 _ATTEMPTS: Final = 5
@@ -328,13 +336,14 @@ def _check_type(value: Object, write: WriteRequest) -> None:
 
 def _check_fields(value: Object, write: WriteRequest) -> None:
     """Reject unknown fields regardless of the field validation, as the API server does for an apply."""
-    strictness = StrictDecoding()
     try:
-        decode(value, write.type_name, strictness)
+        decode(value, write.type_name)
     except TypeMismatch as error:
         raise _no_typed_patch(value, write, str(error)) from None
-    if strictness.unknown:
-        raise _no_typed_patch(value, write, f".{strictness.unknown[0]}: field not declared in schema")
+    paths = undeclared_fields(value, SchemaField(write.type_name))
+    unknown = [f"{path}: field not declared in schema" for path in paths]
+    if unknown:
+        raise _no_typed_patch(value, write, "\n  ".join(["errors:", *unknown]) if len(unknown) > 1 else unknown[0])
     if (repeated := next(repetitions(value, write.type_name), None)) is not None:
         *path, item = repeated
         raise _no_typed_patch(

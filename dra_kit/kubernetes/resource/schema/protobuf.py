@@ -204,16 +204,12 @@ def _schema_or_bool(message: bytes) -> Any:
     return decode_message(_bytes(parts[2]), _SCHEMA) if 2 in parts else bool(parts.get(1))
 
 
-def _schema_or_list(message: bytes) -> Any:
+def _schema_or_items(message: bytes, *, item: Callable[[bytes], Any]) -> Any:
+    """Return a schema, or the list in its place."""
     parts = list(_values(message))
-    several = [decode_message(_bytes(value), _SCHEMA) for number, value in parts if number == 2]
-    return several or next((decode_message(_bytes(value), _SCHEMA) for number, value in parts if number == 1), None)
-
-
-def _schema_or_names(message: bytes) -> Any:
-    parts = list(_values(message))
-    names = [_text(value) for number, value in parts if number == 2]
-    return names or next((decode_message(_bytes(value), _SCHEMA) for number, value in parts if number == 1), None)
+    items = [item(_bytes(value)) for number, value in parts if number == 2]
+    schemas = [decode_message(_bytes(value), _SCHEMA) for number, value in parts if number == 1]
+    return items or (schemas[0] if schemas else None)
 
 
 _MESSAGES: Final[Mapping[str, Callable[[bytes], Any]]] = {
@@ -224,9 +220,11 @@ _MESSAGES: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "RawExtension": _raw,
     "FieldsV1": _raw,
     "apiextensions/v1.JSON": _raw,
-    "apiextensions/v1.JSONSchemaPropsOrArray": _schema_or_list,
+    "apiextensions/v1.JSONSchemaPropsOrArray": partial(
+        _schema_or_items, item=lambda content: decode_message(content, _SCHEMA)
+    ),
     "apiextensions/v1.JSONSchemaPropsOrBool": _schema_or_bool,
-    "apiextensions/v1.JSONSchemaPropsOrStringArray": _schema_or_names,
+    "apiextensions/v1.JSONSchemaPropsOrStringArray": partial(_schema_or_items, item=_text),
 }
 
 
@@ -287,7 +285,7 @@ def _struct(value: Mapping[str, Any], layout: _Layout) -> bytes:
             written += b"".join(_value(number, each, below) for each in item or ())
         elif entry.type.startswith(MAP):
             below = item_type(entry.type)
-            pairs = (_value(1, key, "string") + _value(2, item[key], below) for key in sorted(item or ()))
+            pairs = (_value(1, key, "string") + _value(2, each, below) for key, each in sorted((item or {}).items()))
             written += b"".join(_field(number, pair) for pair in pairs)
         elif item is not None or (entry.presence not in {"pointer", "nullable"} and entry.type != "bytes"):
             written += _value(number, item, entry.type)

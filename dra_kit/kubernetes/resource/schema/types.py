@@ -160,12 +160,10 @@ class StrictDecoding(msgspec.Struct):
 
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
-        unknown: paths of the unknown fields among them: ``spec.x``.
         texts: the text of the objects in the document by path, for those that are stored unchanged.
     """
 
     problems: list[str] = msgspec.field(default_factory=list)
-    unknown: list[str] = msgspec.field(default_factory=list)
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -238,7 +236,6 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
             decoded[key] = item
         else:
             strictness.problems.append(f'unknown field "{_below(path, key)}"')
-            strictness.unknown.append(_below(path, key))
     _note_duplicates(value, path, strictness)
     for key, entry in fields.items():
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:
