@@ -7,12 +7,13 @@ messages measured on kube-apiserver 1.37.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.apiserver.api import KINDS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.kubernetes.resource.field_errors import go_quote
 
@@ -41,7 +42,7 @@ class RuntimeConfig(Struct, frozen=True):
     explicit: Mapping[str, bool] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str, kinds: Iterable[Kind]) -> RuntimeConfig:
+    def parse(cls, text: str) -> RuntimeConfig:
         """Read ``KEY=BOOL`` pairs that are separated by commas; a key alone is true.
 
         Raises:
@@ -53,7 +54,7 @@ class RuntimeConfig(Struct, frozen=True):
             given[key.strip()] = value.strip()
         if given == {"api/all": "false"}:
             raise ValueError("invalid runtime-config with only api/all=false")
-        known = {f"{kind.group}/{version}" for kind in kinds for version in kind.types}
+        known = {f"{kind.group}/{version}" for kind in KINDS for version in kind.types}
         matching, explicit = {}, {}
         for key, value in given.items():
             if key in _MATCHERS:
@@ -73,18 +74,18 @@ class RuntimeConfig(Struct, frozen=True):
         is_served = self.explicit.get(f"{kind.group}/{version}", is_served)
         return self.explicit.get(f"{kind.group}/{version}/{kind.plural}", is_served)
 
-    def served(self, kinds: Iterable[Kind]) -> Iterator[Kind]:
-        """Yield the kinds with their served versions only; without any, they are not in the API."""
-        for kind in kinds:
+    def served(self) -> Iterator[Kind]:
+        """Yield the built-in kinds with their served versions only; without any, they are not in the API."""
+        for kind in KINDS:
             types = {version: name for version, name in kind.types.items() if self.serves(kind, version)}
             if types:
                 yield replace(kind, types=types, storage=kind.storage_api_version, storage_type=kind.stored_type)
 
-    def switched_off(self, kinds: Iterable[Kind]) -> list[str]:
-        """Return ``<group>/<version>`` of kinds that would be served by default."""
+    def switched_off(self) -> list[str]:
+        """Return ``<group>/<version>`` of built-in kinds that would be served by default."""
         return sorted({
             f"{kind.group}/{version}" if kind.group else version
-            for kind in kinds
+            for kind in KINDS
             for version in kind.types
             if version not in kind.off_by_default and not self.serves(kind, version)
         })  # fmt: skip

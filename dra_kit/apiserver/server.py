@@ -23,7 +23,7 @@ from aiohttp.web_protocol import RequestHandler
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
 from dra_kit.apiserver.admission.webhooks import ServiceAddress, WebhookAdmission
-from dra_kit.apiserver.api import KINDS, AdmissionAttributes, Api
+from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.authorization import aggregate_cluster_roles
 from dra_kit.apiserver.bootstrap import create_initial_objects, serve_custom_resources
@@ -87,7 +87,7 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        registry = KindRegistry((runtime_config or RuntimeConfig()).served(KINDS))
+        registry = KindRegistry((runtime_config or RuntimeConfig()).served())
         self.api: Api = Api(gates or FeatureGates.default(), self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)
         self._authenticator = authenticator

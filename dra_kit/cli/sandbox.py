@@ -344,7 +344,6 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     Raises:
         ConfigurationError: a feature gate or an API version is unknown, or its value is invalid.
     """
-    from dra_kit.apiserver.api import KINDS
     from dra_kit.apiserver.runtime_config import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
@@ -354,10 +353,10 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
     try:
-        runtime_config = RuntimeConfig.parse(options["runtime_config"], KINDS)
+        runtime_config = RuntimeConfig.parse(options["runtime_config"])
     except ValueError as error:
         raise ConfigurationError(f"--runtime-config: {error}") from None
-    if missing := runtime_config.switched_off(KINDS):
+    if missing := runtime_config.switched_off():
         raise ConfigurationError(
             f"--runtime-config switches off {', '.join(missing)}: the sandbox uses all versions that are on by "
             "default; switch off others only"

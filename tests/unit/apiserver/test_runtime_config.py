@@ -7,7 +7,6 @@ import re
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.api import KINDS
 from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.apiserver.server import ApiServer
 from tests.unit.apiserver.conftest import Object
@@ -23,7 +22,7 @@ MISSING = {
 async def served(text: str) -> dict[str, list[str]]:
     """The resources of resource.k8s.io by version, as discovery shows them, checked against requests."""
     accept = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-    config = RuntimeConfig.parse(text, KINDS)
+    config = RuntimeConfig.parse(text)
     async with ApiServer(runtime_config=config) as server, aiohttp.ClientSession() as session:
 
         async def get(path: str, headers: dict[str, str] | None = None) -> tuple[int, Object]:
@@ -83,4 +82,4 @@ async def test_served_versions(text: str, expected: dict[str, list[str]]) -> Non
 )
 def test_invalid_configuration_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
-        RuntimeConfig.parse(text, KINDS)
+        RuntimeConfig.parse(text)
