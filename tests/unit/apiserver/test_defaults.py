@@ -60,11 +60,43 @@ async def test_rolling_update_of_a_daemon_set_goes_one_of_two_ways(http: Http, r
     assert (code, answer["message"]) == (422, f'DaemonSet.apps "one" is invalid: {path}.{cause}')
 
 
-async def test_conversion_webhook_of_a_definition_has_a_port(http: Http) -> None:
+async def oven(http: Http, conversion: Object) -> tuple[int, Object]:
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
     body = definition("Oven", version)
-    body["spec"]["conversion"] = {"strategy": "Webhook", "webhook": WEBHOOK}
+    body["spec"]["conversion"] = conversion
     code, answer, _ = await http("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+    return code, answer
+
+
+CLIENT, REVIEWED = "spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions"
+UNWANTED = "Forbidden: should not be set when strategy is not set to Webhook"
+
+
+@pytest.mark.parametrize(
+    ("conversion", "cause"),
+    [
+        ({}, "spec.conversion.strategy: Required value"),
+        (
+            {"strategy": "A"},
+            'spec.conversion.strategy: Unsupported value: "A": supported values: "None", "Webhook"',
+        ),
+        (
+            {"strategy": "Webhook"},
+            f"[{CLIENT}: Required value: required when strategy is set to Webhook, {REVIEWED}: Required value]",
+        ),
+        ({"strategy": "None", "webhook": WEBHOOK}, f"[{CLIENT}: {UNWANTED}, {REVIEWED}: {UNWANTED}]"),
+    ],
+)
+async def test_conversion_of_a_definition_is_checked(http: Http, conversion: Object, cause: str) -> None:
+    name = "ovens.kitchen.example.com"
+    code, answer = await oven(http, conversion)
+
+    assert code == 422
+    assert answer["message"] == f'CustomResourceDefinition.apiextensions.k8s.io "{name}" is invalid: {cause}'
+
+
+async def test_conversion_webhook_of_a_definition_has_a_port(http: Http) -> None:
+    code, answer = await oven(http, {"strategy": "Webhook", "webhook": WEBHOOK})
 
     assert code == 201
     assert answer["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"] == 443
