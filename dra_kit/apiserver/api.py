@@ -23,6 +23,7 @@ from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.apiserver.kinds.scheduling import GROUP_KINDS
+from dra_kit.apiserver.kinds.services import SERVICE_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
 from dra_kit.apiserver.node_authorization import NodeAuthorizer
 from dra_kit.apiserver.pod_log import PodLogSource
@@ -30,11 +31,13 @@ from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.schema.types import decode, prune
-from dra_kit.kubernetes.values.json import Object
+from dra_kit.kubernetes.resource.schema import protobuf
+from dra_kit.kubernetes.resource.schema.types import decode, prune, reaches_raw
+from dra_kit.kubernetes.values.json import Object, escape_html, go_json
 
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
+    *SERVICE_KINDS,
     *RBAC_KINDS,
     *WORKLOAD_KINDS,
     *STORED_KINDS,
@@ -75,7 +78,8 @@ class ApiResponse(Struct):
 
     Attributes:
         kind: what it is an object or list of, for tables.
-        items: the objects in it in storage version, for tables; None where a table is never made.
+        items: the objects in it in storage version, for tables and protobuf; None where the body is all there is.
+        list_metadata: the metadata of a list; None for one object.
         warnings: texts for ``Warning`` headers.
     """
 
@@ -84,6 +88,7 @@ class ApiResponse(Struct):
     kind: Kind | None = None
     items: Sequence[Object] | None = None
     warnings: Sequence[str] = ()
+    list_metadata: Object | None = None
 
 
 def created(warnings: Sequence[str] = ()) -> ApiResponse:
@@ -93,8 +98,8 @@ def created(warnings: Sequence[str] = ()) -> ApiResponse:
 
 
 def encode(value: object) -> bytes:
-    """Return JSON as the API server writes it: compact, UTF-8."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    """Return JSON as the API server writes it: compact, UTF-8, safe in HTML."""
+    return escape_html(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).encode()
 
 
 class _YamlDumper(yaml.CSafeDumper):
@@ -183,14 +188,13 @@ class Api:
 
     gates: FeatureGates
     admission: AdmissionPlugin
+    registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)
     pod_log: PodLogSource | None = None
-    registry: KindRegistry = dataclasses.field(init=False)
     rbac: Rbac = dataclasses.field(init=False)
     tokens: TokenIssuer = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        self.registry = KindRegistry(kind for kind in KINDS if not kind.gate or kind.gate in self.gates)
         self.rbac = Rbac(self.lookup, self.listed, first=NodeAuthorizer(self.lookup, self.listed))
         self.tokens = TokenIssuer(self.lookup)
 
@@ -239,8 +243,17 @@ class Api:
         """Return the JSON of a stored object in a served version; made once."""
         cached = stored.encoded.get(api_version)
         if cached is None:
-            cached = stored.encoded[api_version] = encode(self.wire(kind, stored.object, api_version))
+            cached = stored.encoded[api_version] = self.encoded_wire(kind, stored.object, api_version)
         return cached
+
+    def encoded_wire(self, kind: Kind, stored: Object, api_version: str) -> bytes:
+        """Return the JSON of :meth:`wire`, opaque objects by their texts."""
+        wire = self.wire(kind, stored, api_version)
+        return go_json(wire, sort=False).encode() if reaches_raw(kind.type_of(api_version)) else encode(wire)
+
+    def message(self, kind: Kind, stored: Object, api_version: str) -> bytes:
+        """Return the protobuf of a stored object in a served version, without its envelope."""
+        return protobuf.encode_message(self.wire(kind, stored, api_version), kind.type_of(api_version))
 
     def decoded(self, kind: Kind, wire: Mapping[str, Any], api_version: str) -> Object:
         """Return a new object in storage version from one of a served version."""

@@ -36,6 +36,7 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.non_resource import page_not_found, serve_non_resource
 from dra_kit.apiserver.requests import (
     JSON,
+    PROTOBUF,
     YAML,
     Query,
     ResponseFormat,
@@ -53,9 +54,11 @@ from dra_kit.apiserver.tables import included, not_of_form, partial_metadata, re
 from dra_kit.apiserver.verbs.delete import delete, delete_collection
 from dra_kit.apiserver.verbs.patch import patch
 from dra_kit.apiserver.verbs.read import get, list_objects
-from dra_kit.apiserver.verbs.watch import WatchStream
+from dra_kit.apiserver.verbs.watch import EventEncoder, WatchStream
 from dra_kit.apiserver.verbs.write import create, update
 from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.resource.schema.protobuf import encode_event, encode_list, encode_message, pack
+from dra_kit.kubernetes.values.json import Object
 
 _log = logging.getLogger(__name__)
 _COLLECTION: Final = {"list", "watch", "create", "deletecollection"}
@@ -138,7 +141,8 @@ class Endpoint:
         warnings = _deprecation(kind, request)
         try:
             _check_path(kind, request, action)
-            form = negotiate(request.accept, streams=action in {"list", "watch"})
+            typed = request.target.subresource in {"", "status"} and not self.api.registry.is_custom(kind)
+            form = negotiate(request.accept, streams=action in {"list", "watch"}, typed=typed)
             if action == "watch":
                 return await self._watch(raw, request, kind, form)
             answer = await self._act(kind, request, action)
@@ -148,9 +152,22 @@ class Endpoint:
                 async with aclosing(answer):
                     return await _streamed(raw, answer, "text/plain")
             answer.warnings = [*warnings, *answer.warnings]
+            if form.media_type == PROTOBUF and answer.kind is not None and answer.items is not None:
+                return self._typed_response(answer, answer.kind, answer.items, request.target.api_version)
             return _response(self._shaped(answer, request, form), form)
         except StatusError as refusal:
             return _refused(raw, refusal, [*warnings, *request.warnings])
+
+    def _typed_response(
+        self, answer: ApiResponse, kind: Kind, items: Sequence[Object], api_version: str
+    ) -> web.Response:
+        """Return an object or a list in protobuf."""
+        messages = [self.api.message(kind, obj, api_version) for obj in items]
+        if answer.list_metadata is None:
+            [message], name = messages, kind.kind
+        else:
+            message, name = encode_list(answer.list_metadata, messages), kind.list_kind or f"{kind.kind}List"
+        return _sent(pack(api_version, name, message), PROTOBUF, answer)
 
     async def _act(
         self, kind: Kind, request: ApiRequest, action: str
@@ -198,11 +215,14 @@ class Endpoint:
     async def _watch(
         self, raw: web.BaseRequest, request: ApiRequest, kind: Kind, form: ResponseFormat
     ) -> web.StreamResponse:
-        body = _EventBodies(self.api, kind, request, form)
+        encoder: EventEncoder = _JsonEvents(self.api, kind, request, form)
+        content_type = JSON
+        if form.media_type == PROTOBUF:
+            encoder, content_type = _TypedEvents(self.api, kind, request.target.api_version), f"{PROTOBUF};stream=watch"
         watch = WatchStream(self.api, kind, request)
         warnings = _deprecation(kind, request)
         try:
-            return await _streamed(raw, watch.events(body), JSON, warnings)
+            return await _streamed(raw, watch.events(encoder), content_type, warnings)
         finally:
             watch.close()
 
@@ -224,8 +244,8 @@ async def _streamed(
     return response
 
 
-class _EventBodies:
-    """Encodes the objects of watch events in the requested format; only the first table describes its columns."""
+class _JsonEvents:
+    """Writes events as lines of JSON, objects in the requested form; only the first table describes its columns."""
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest, form: ResponseFormat) -> None:
         self._api, self._kind, self._form = api, kind, form
@@ -233,7 +253,13 @@ class _EventBodies:
         self._include = included(request.query) if form.kind == "Table" else ""
         self._first = True
 
-    def __call__(self, stored: StoredObject) -> bytes:
+    def event(self, type_: str, stored: StoredObject) -> bytes:
+        return _line(type_, self._body(stored))
+
+    def error(self, status: Object) -> bytes:
+        return _line("ERROR", encode(status))
+
+    def _body(self, stored: StoredObject) -> bytes:
         if not self._form.kind:
             return self._api.encoded(self._kind, stored, self._api_version)
         wire = self._api.wire(self._kind, stored.object, self._api_version)
@@ -246,6 +272,29 @@ class _EventBodies:
         )  # fmt: skip
         self._first = False
         return encode(shown)
+
+
+def _line(type_: str, obj: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + obj + b"}\n"
+
+
+class _TypedEvents:
+    """Writes events in protobuf, each after its length."""
+
+    def __init__(self, api: Api, kind: Kind, api_version: str) -> None:
+        self._api, self._kind, self._api_version = api, kind, api_version
+
+    def event(self, type_: str, stored: StoredObject) -> bytes:
+        message = self._api.message(self._kind, stored.object, self._api_version)
+        return self._frame(type_, pack(self._api_version, self._kind.kind, message))
+
+    def error(self, status: Object) -> bytes:
+        return self._frame("ERROR", pack("v1", "Status", encode_message(status, "meta/v1.Status")))
+
+    @staticmethod
+    def _frame(type_: str, content: bytes) -> bytes:
+        event = encode_event(type_, content)
+        return len(event).to_bytes(4, "big") + event
 
 
 def _deprecation(kind: Kind, request: ApiRequest) -> list[str]:
@@ -306,12 +355,16 @@ def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
 def _response(answer: ApiResponse, form: ResponseFormat) -> web.Response:
     body = answer.body
     if form.media_type == YAML:
-        content = encode_yaml(json.loads(body) if isinstance(body, bytes) else body)
+        content, content_type = encode_yaml(json.loads(body) if isinstance(body, bytes) else body), YAML
     else:
-        content = (body if isinstance(body, bytes) else encode(body)) + b"\n"
+        content, content_type = (body if isinstance(body, bytes) else encode(body)) + b"\n", JSON
+    return _sent(content, content_type, answer)
+
+
+def _sent(content: bytes, content_type: str, answer: ApiResponse) -> web.Response:
     response = web.Response(
         body=content, status=answer.code,
-        headers={"Content-Type": form.media_type, "Cache-Control": "no-cache, private"},
+        headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"},
     )  # fmt: skip
     _warn(response, list(answer.warnings))
     return response

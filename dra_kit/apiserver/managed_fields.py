@@ -142,6 +142,29 @@ def repetitions(value: Any, type_name: str) -> Iterator[Path]:
     return walk(value, root(type_name), ())
 
 
+def undeclared_fields(value: Any, entry: SchemaField, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that a type does not have, as the API server prints them: one of each object.
+
+    Kubernetes stops at the first unknown field of an object, and its order is random.
+    """
+    if isinstance(value, list) and entry.type.startswith(LIST):
+        inner = SchemaField(item_type(entry.type))
+        for i, item in enumerate(value):
+            keys = {key: item[key] for key in entry.keys if isinstance(item, dict) and key in item}
+            element = format_path((f"k:{_json(keys)}",)) if keys else f"[{i}]"
+            yield from undeclared_fields(item, inner, path + element)
+    elif isinstance(value, dict) and entry.type.startswith(MAP):
+        for key, item in value.items():
+            yield from undeclared_fields(item, SchemaField(item_type(entry.type)), f"{path}.{key}")
+    elif isinstance(value, dict) and (known := struct(entry.type)) is not None:
+        for key, item in value.items():
+            if key in known.fields:
+                yield from undeclared_fields(item, known.fields[key], f"{path}.{key}")
+        unknown = next((key for key in value if key not in known.fields), None)
+        if unknown is not None and not known.open:
+            yield f"{path}.{unknown}"
+
+
 class FieldComparison(Struct):
     """What differs between two objects.
 

@@ -295,8 +295,10 @@ def preferred_media_type(accept: str, kind: str = "") -> str:
     return next((types[clause.media_type] for clause in clauses if clause.media_type in types), JSON)
 
 
-def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
+def negotiate(accept: str, *, streams: bool = False, typed: bool = False) -> ResponseFormat:
     """Return the first alternative that can be served; JSON without a header.
+
+    With ``streams``, watches are offered too; with ``typed``, whole objects can be had in protobuf.
 
     Raises:
         StatusError: 406, no alternative can be served.
@@ -305,6 +307,8 @@ def negotiate(accept: str, *, streams: bool = False) -> ResponseFormat:
         return ResponseFormat()
     check(accept, ACCEPTED, streams=streams)
     for clause in accept_clauses(accept):
+        if typed and clause.media_type == PROTOBUF and "as" not in clause.parameters:
+            return ResponseFormat(PROTOBUF)
         form = _form(clause)
         if form is not None:
             return form

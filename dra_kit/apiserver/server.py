@@ -30,7 +30,9 @@ from dra_kit.apiserver.authorization import aggregate_cluster_roles
 from dra_kit.apiserver.bootstrap import create_initial_objects, create_own_service, serve_custom_resources
 from dra_kit.apiserver.endpoint import Endpoint
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageCollector
+from dra_kit.apiserver.kinds.kind import KindRegistry
 from dra_kit.apiserver.pod_log import PodLogSource
+from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates
@@ -60,6 +62,7 @@ class ApiServer:
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
         authenticator: authenticates requests; without it, every client is the administrator.
         gates: feature gates.
+        runtime_config: which versions are served.
         garbage_collection: delete dependents of deleted objects and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
 
@@ -77,6 +80,7 @@ class ApiServer:
         tls: bool = False,
         authenticator: Authenticator | None = None,
         gates: FeatureGates | None = None,
+        runtime_config: RuntimeConfig | None = None,
         garbage_collection: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
     ) -> None:
@@ -84,7 +88,9 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        self.api: Api = Api(gates or FeatureGates.default(), self._admission)
+        gates, runtime_config = gates or FeatureGates.default(), runtime_config or RuntimeConfig()
+        registry = KindRegistry(kind for kind in runtime_config.served() if not kind.gate or kind.gate in gates)
+        self.api: Api = Api(gates, self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)
         self._authenticator = authenticator
         self._tls = tls
@@ -308,13 +314,17 @@ def _request(
 
 @contextmanager
 def run_in_thread(
-    *, tls: bool = False, authenticator: Authenticator | None = None, gates: FeatureGates | None = None
+    *,
+    tls: bool = False,
+    authenticator: Authenticator | None = None,
+    gates: FeatureGates | None = None,
+    runtime_config: RuntimeConfig | None = None,
 ) -> Iterator[ApiServer]:
     """Run an :class:`ApiServer` in a thread with its own loop, so that the caller may block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(tls=tls, authenticator=authenticator, gates=gates)
+    server = ApiServer(tls=tls, authenticator=authenticator, gates=gates, runtime_config=runtime_config)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

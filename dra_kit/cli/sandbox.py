@@ -178,12 +178,18 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("--keep", is_flag=True, help="keep everything running at the end, until Ctrl-C")
 @click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' stops it")
 @click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig to this file")
-@click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io")
+@click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io, and serve v1alpha3")
 @click.option(
     "--feature-gates",
     default="",
     metavar="NAME=BOOL[,...]",
     help="switch individual features of resource.k8s.io on or off",
+)
+@click.option(
+    "--runtime-config",
+    default="",
+    metavar="GROUP/VERSION=BOOL[,...]",
+    help="serve API versions that are off by default, such as resource.k8s.io/v1beta1=true",
 )
 @click.option(
     "--time-scale",
@@ -347,8 +353,9 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     """Return the settings of the cluster from the options that ``dra-kit dev`` has as well.
 
     Raises:
-        ConfigurationError: a feature gate is unknown, or its value is invalid.
+        ConfigurationError: a feature gate or an API version is unknown, or its value is invalid.
     """
+    from dra_kit.apiserver.runtime_config import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
     gates = FeatureGates.alpha() if options["alpha"] else FeatureGates.default()
@@ -356,9 +363,20 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         gates = gates.switched(options["feature_gates"])
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
+    try:
+        alpha = "resource.k8s.io/v1alpha3=true," if options["alpha"] else ""
+        runtime_config = RuntimeConfig.parse(f"{alpha}{options['runtime_config']}")
+    except ValueError as error:
+        raise ConfigurationError(f"--runtime-config: {error}") from None
+    if missing := runtime_config.switched_off():
+        raise ConfigurationError(
+            f"--runtime-config switches off {', '.join(missing)}: the sandbox uses all versions that are on by "
+            "default; switch off others only"
+        )
     return SandboxSettings(
         nodes=options["nodes"],
         gates=gates,
+        runtime_config=runtime_config,
         time_scale=options["time_scale"],
         kubeconfig=options["kubeconfig"],
         webhook=options["webhook"],

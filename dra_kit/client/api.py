@@ -15,6 +15,7 @@ from dra_kit.client.request import ClientRequest, ClientResponse, decode_object,
 from dra_kit.client.resources import PODS, Resource
 from dra_kit.client.transport import CONNECTIONS, Transport
 from dra_kit.errors import Gone, Invalid, KubeError, Unavailable
+from dra_kit.kubernetes.values.json import escape_html
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -86,7 +87,10 @@ class Client:
 
     async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> ClientResponse:
         """Return the response for one object; the caller can compare its text before decoding it."""
-        call = ClientRequest.of_object("get", resource, name, namespace or "")
+        return await self.exchange(ClientRequest.of_object("get", resource, name, namespace or ""))
+
+    async def exchange(self, call: ClientRequest) -> ClientResponse:
+        """Return the response to a request in another media type than JSON."""
         return ClientResponse(call, await self._transport.send(call))
 
     async def get_path(self, path: str) -> dict[str, Any]:
@@ -304,8 +308,13 @@ def _typed(items: Sequence[dict[str, Any]], resource: Resource) -> Iterator[dict
 
 
 def _encode(call: ClientRequest, body: object) -> bytes:
+    """Return JSON with the characters escaped that Go escapes.
+
+    The API server compares opaque parameters with those it would write, and rejects patches of objects whose
+    parameters have another text.
+    """
     try:
-        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        return escape_html(json.dumps(body, separators=(",", ":"), allow_nan=False)).encode()
     except (TypeError, ValueError) as error:
         raise Invalid(f"{call}: the object cannot be encoded as JSON: {error}") from error
 

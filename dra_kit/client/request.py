@@ -56,6 +56,7 @@ class ClientRequest:
         rbac_resource: ``<plural>[/<subresource>]``, as in RBAC rules; the path for a request without a resource.
         rbac_group: API group, None for a request without a resource.
         name: of the object it is about, empty for a request on a collection or a path.
+        accept: media type of the response.
     """
 
     verb: str
@@ -66,6 +67,7 @@ class ClientRequest:
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
     name: str = ""
+    accept: str = "application/json"
 
     @property
     def method(self) -> str:

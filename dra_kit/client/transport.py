@@ -132,7 +132,9 @@ class Transport:
     ) -> tuple[aiohttp.ClientResponse, str | None]:
         credentials = self._credentials
         authorization = await credentials.authorization()
-        headers = {"Authorization": authorization} if authorization else {}
+        headers = {"Accept": call.accept}
+        if authorization:
+            headers["Authorization"] = authorization
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         self.requests[call.verb, call.rbac_resource] += 1
@@ -169,7 +171,7 @@ class Transport:
             limit = 0 if streaming else self._connections
             session = self._sessions[streaming] = aiohttp.ClientSession(
                 connector=self._connector(limit),
-                headers={"Accept": "application/json", "User-Agent": self._user_agent},
+                headers={"User-Agent": self._user_agent},
                 # without Accept-Encoding kube-apiserver does not compress responses of more than 128 KiB
                 skip_auto_headers=("Accept-Encoding",),
                 auto_decompress=False,

@@ -17,7 +17,7 @@ from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import format_time, is_reserved_for, object_key, object_name, seconds_since
 from dra_kit.kubernetes.scheduler.assume_cache import ClaimTracker
-from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, consumer, finalizers_patch
+from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, consumer
 from dra_kit.kubernetes.scheduler.claims import (
     BindingFailed,
     ExtendedClaim,
@@ -27,6 +27,7 @@ from dra_kit.kubernetes.scheduler.claims import (
 )
 from dra_kit.kubernetes.scheduler.cycle import Placement, PostFilterAction, Unschedulable
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.claim_finalizers import write_finalizers
 
 logger: logging.Logger = logging.getLogger(__name__)
 _BIND_ATTEMPTS: Final = 5
@@ -154,10 +155,8 @@ class Binder:
         pod, new = placement.pod, dict(claim)
         finalizers = claim["metadata"].get("finalizers", [])
         if allocation is not None and DELETE_PROTECTION not in finalizers:
-            namespace, name = object_key(claim)
-            body = finalizers_patch(claim, [*finalizers, DELETE_PROTECTION])
             with error_context(f"add finalizer to claim {object_name(claim)}"):
-                new = await self._client.patch(RESOURCE_CLAIMS, name, body, namespace)
+                new = await write_finalizers(self._client, claim, [*finalizers, DELETE_PROTECTION])
         status = dict(new.get("status", {}))
         # as in 1.37: a claim that another writer allocated without a time gets one, and the API server rejects that
         status["allocation"] = {"allocationTimestamp": format_time(), **(allocation or status["allocation"])}
@@ -279,7 +278,7 @@ class PostFilterRunner:
             for attempt in range(_RELEASE_ATTEMPTS):
                 finalizers = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
                 try:
-                    await self._client.patch(RESOURCE_CLAIMS, name, finalizers_patch(current, finalizers), namespace)
+                    await write_finalizers(self._client, current, finalizers)
                     break
                 except Conflict:
                     if attempt == _RELEASE_ATTEMPTS - 1:

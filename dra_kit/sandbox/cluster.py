@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from msgspec import Struct, field
 
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
+from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import InternalError
@@ -42,6 +43,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     Attributes:
         nodes: the number of nodes, named ``node-1``, ``node-2`` ...
         gates: feature gates of API server, scheduler and kubelets.
+        runtime_config: which versions the API server serves.
         time_scale: waits of scheduler, controllers, kubelets and driver are divided by this.
         port: the port of the API server; 0 for a free one.
         kubeconfig: where to write the kubeconfig; None for the sandbox's own directory.
@@ -55,6 +57,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 
     nodes: int = 1
     gates: FeatureGates = field(default_factory=FeatureGates.default)
+    runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     time_scale: float = 1.0
     port: int = 0
     kubeconfig: Path | None = None
@@ -120,6 +123,7 @@ class Sandbox:
         """A resource version from before the first claim was created."""
         self.control_plane: Final = ControlPlane(
             gates=self._settings.gates,
+            runtime_config=self._settings.runtime_config,
             time_scale=self._settings.time_scale,
             port=self._settings.port,
             observe=self._decided,

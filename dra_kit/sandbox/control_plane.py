@@ -12,6 +12,7 @@ from typing import Final, Protocol, Self
 
 from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS
+from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
@@ -58,6 +59,7 @@ class ControlPlane:
 
     Args:
         gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
+        runtime_config: which versions the API server serves; by default those of a plain Kubernetes.
         time_scale: waits of controllers and scheduler are divided by this.
         port: of the API server; 0 for a free one.
         observe: notified of every decision of the scheduler.
@@ -67,6 +69,7 @@ class ControlPlane:
         self,
         *,
         gates: FeatureGates | None = None,
+        runtime_config: RuntimeConfig | None = None,
         time_scale: float = 1.0,
         port: int = 0,
         observe: Callable[[SchedulingDecision], None] = lambda _: None,
@@ -77,6 +80,7 @@ class ControlPlane:
         self.door: Final = Authenticator()
         self.server: Final = ApiServer(
             gates=self._gates,
+            runtime_config=runtime_config,
             port=port,
             tls=True,
             authenticator=self.door,

@@ -14,6 +14,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.kubernetes.release import FeatureGates
 from tests.golden.kind import Line
@@ -75,7 +76,7 @@ class Replayer:
     async def _server(self, gates: str) -> ApiServer:
         if gates not in self._servers:
             chosen = FeatureGates.alpha() if gates == "alpha" else FeatureGates.default()
-            server = ApiServer(gates=chosen, garbage_collection=False)
+            server = ApiServer(gates=chosen, runtime_config=ALL_VERSIONS, garbage_collection=False)
             self._servers[gates] = await self._stack.enter_async_context(server)
         return self._servers[gates]
 

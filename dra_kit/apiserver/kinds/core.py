@@ -1,4 +1,4 @@
-"""Small kinds: namespaces, nodes, ConfigMaps, Secrets, Services, Leases, and kinds that are only stored.
+"""Small kinds: namespaces, nodes, ConfigMaps, Secrets, Leases, and kinds that are only stored.
 
 No network is closed, no quota counted.
 """
@@ -6,7 +6,6 @@ No network is closed, no quota counted.
 from __future__ import annotations
 
 import base64
-import secrets
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
@@ -24,7 +23,6 @@ from dra_kit.apiserver.kinds.kind import (
     Strategy,
     StrategyContext,
     count_cell,
-    labels_cell,
     number_cell,
     readers,
     selector_cell,
@@ -102,22 +100,26 @@ class ConfigMapStrategy(Strategy):
             invalid(f"data[{key}]", key, "duplicate of key present in binaryData") for key in data if key in binary
         ]
         size = sum(len(value.encode()) for value in data.values()) + sum(
-            len(value) * 3 // 4 for value in binary.values()
+            _decoded_size(value) for value in binary.values()
         )
         return errors + ([too_long("[]", "", _CONFIG_SIZE_MAX)] if size > _CONFIG_SIZE_MAX else [])
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that immutable data does not change."""
-        errors = []
-        if old.get("immutable"):
-            detail = "field is immutable when `immutable` is set"
-            errors += [
-                forbidden(field, detail)
-                for field in ("immutable", "data", "binaryData")
-                if (obj.get(field) or None) != (old.get(field) or None)
-            ]
-        return errors + self.validate(obj, context)
+        return [*_changed_immutable(obj, old, "data", "binaryData"), *self.validate(obj, context)]
+
+
+def _changed_immutable(obj: Object, old: Object, *fields: str) -> list[FieldError]:
+    """Return the errors of fields that changed although they are immutable."""
+    if not old.get("immutable"):
+        return []
+    detail = "field is immutable when `immutable` is set"
+    return [
+        forbidden(field, detail)
+        for field in ("immutable", *fields)
+        if (obj.get(field) or None) != (old.get(field) or None)
+    ]
 
 
 _CONFIG_SIZE_MAX: Final = 1024 * 1024
@@ -128,7 +130,7 @@ _CONFIG_KEY_TEXT: Final = (
 
 
 def _config_key(key: str) -> list[str]:
-    problems = [] if len(key) <= 253 else ["must be no more than 253 bytes"]
+    problems = [] if len(key) <= 253 else ["must be no more than 253 characters"]
     if not key or not all(char.isascii() and (char.isalnum() or char in "-_.") for char in key):
         problems.append(_CONFIG_KEY_TEXT)
     elif key == ".":
@@ -153,8 +155,17 @@ class LeaseStrategy(Strategy):
         return errors
 
 
+_SECRET_KEYS: Final = {
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+"""The keys that Secrets of a type must have."""
+
+
 class SecretStrategy(Strategy):
-    """Secret: ``stringData`` is merged into ``data``."""
+    """Secret: ``stringData`` is merged into ``data``, whose keys have a fixed syntax."""
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
@@ -163,6 +174,30 @@ class SecretStrategy(Strategy):
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         _merge_string_data(obj)
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the syntax of the keys, the size, and that the keys of its type are there."""
+        data: Object = obj.get("data") or {}
+        errors = [invalid(f"data[{key}]", key, text) for key in sorted(data) for text in _config_key(key)]
+        if sum(_decoded_size(value) for value in data.values()) > _CONFIG_SIZE_MAX:
+            errors.append(too_long("data", "", _CONFIG_SIZE_MAX))
+        return errors + [
+            required(f"data[{key}]") for key in _SECRET_KEYS.get(obj.get("type", ""), ()) if key not in data
+        ]
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check that the type does not change, nor immutable data."""
+        errors = []
+        if obj.get("type") != old.get("type"):
+            errors.append(invalid("type", obj.get("type", ""), "field is immutable"))
+        return [*errors, *_changed_immutable(obj, old, "data"), *self.validate(obj, context)]
+
+
+def _decoded_size(value: str) -> int:
+    """Return the length of the bytes in a base64 text."""
+    return len(value) * 3 // 4 - value[-2:].count("=")
 
 
 def _merge_string_data(obj: Object) -> None:
@@ -173,44 +208,8 @@ def _merge_string_data(obj: Object) -> None:
         }
 
 
-class ServiceStrategy(StatusStrategy):
-    """Service: addresses are fake and not routed; webhooks are called at an endpoint behind it."""
-
-    @override
-    def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set the missing target of a port to the port itself."""
-        for port in (obj.get("spec") or {}).get("ports") or ():
-            port.setdefault("targetPort", port.get("port", 0))
-
-    @override
-    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
-        super().prepare_for_create(obj, context)
-        spec = obj.setdefault("spec", {})
-        if spec.get("type") != "ExternalName":
-            address = spec.get("clusterIP") or f"10.96.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
-            spec |= {"clusterIP": address, "clusterIPs": [address]}
-            spec.setdefault("ipFamilies", ["IPv4"])
-            spec.setdefault("ipFamilyPolicy", "SingleStack")
-
-    @override
-    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        super().prepare_for_update(obj, old, context)
-        for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-            if name in old.get("spec", {}) and not obj["spec"].get(name):
-                obj["spec"][name] = old["spec"][name]
-
-
 def _config_count(obj: Object) -> int:
     return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-
-
-def _external(service: Object) -> str:
-    spec = service["spec"]
-    if spec.get("type") == "ExternalName":
-        return str(spec.get("externalName", ""))
-    if spec.get("externalIPs"):
-        return ",".join(spec["externalIPs"])
-    return "<pending>" if spec.get("type") == "LoadBalancer" else NONE
 
 
 CORE_KINDS: Final = (
@@ -225,13 +224,6 @@ CORE_KINDS: Final = (
          columns=(NAME, Column("Type", text_cell("type")), Column("Data", count_cell("data")), AGE)),
     Kind("", "serviceaccounts", "ServiceAccount", True, {"v1": "core/v1.ServiceAccount"}, short_names=("sa",),
          columns=(NAME, AGE)),
-    Kind("", "services", "Service", True, {"v1": "core/v1.Service"}, ServiceStrategy(), short_names=("svc",),
-         categories=("all",), status=True, create_on_update=True, fields=readers("spec.clusterIP", "spec.type"),
-         columns=(NAME, Column("Type", text_cell("spec.type")), Column("Cluster-IP", text_cell("spec.clusterIP")),
-                  Column("External-IP", _external),
-                  Column("Port(s)", lambda obj: ",".join(
-                      f"{port.get('port')}/{port.get('protocol')}" for port in obj["spec"].get("ports") or ())),
-                  AGE, Column("Selector", labels_cell("spec.selector"), priority=1))),
     Kind("coordination.k8s.io", "leases", "Lease", True, {"v1": "coordination/v1.Lease"}, LeaseStrategy(),
          unconditional_update=False, create_on_update=True, deletion_status=True,
          columns=(NAME, Column("Holder", text_cell("spec.holderIdentity")), AGE)),

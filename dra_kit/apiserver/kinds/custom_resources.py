@@ -21,7 +21,7 @@ from dra_kit.apiserver.kinds.kind import (
     value_at_path,
 )
 from dra_kit.apiserver.selectors import reader
-from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
+from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE
 from dra_kit.kubernetes.values.json import Object
 
@@ -71,7 +71,27 @@ class CustomResourceDefinitionStrategy(StatusStrategy):
         if sum(1 for item in spec.get("versions") or () if item.get("storage")) != 1:
             detail = "must have exactly one version marked as storage version"
             errors.append(invalid("spec.versions", spec.get("versions") or [], detail))
-        return errors + _column_errors(spec.get("versions") or [])
+        return [*errors, *_conversion_errors(spec.get("conversion") or {}), *_column_errors(spec.get("versions") or [])]
+
+
+def _conversion_errors(conversion: Object) -> Iterator[FieldError]:
+    """Yield errors of the conversion between versions, with the paths of the internal type."""
+    strategy = conversion.get("strategy") or ""
+    client, reviewed = "spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions"
+    webhook = conversion.get("webhook") or {}
+    if not strategy:
+        yield required("spec.conversion.strategy")
+    elif strategy == "Webhook":
+        if not webhook.get("clientConfig"):
+            yield required(client, "required when strategy is set to Webhook")
+        if not webhook.get("conversionReviewVersions"):
+            yield required(reviewed)
+    elif strategy != "None":
+        yield unsupported("spec.conversion.strategy", strategy, ("None", "Webhook"))
+    elif webhook:
+        given = ((client, webhook.get("clientConfig")), (reviewed, webhook.get("conversionReviewVersions")))
+        for path in (path for path, value in given if value):
+            yield forbidden(path, "should not be set when strategy is not set to Webhook")
 
 
 def kind_from_definition(definition: Object) -> Kind:

@@ -152,7 +152,7 @@ _COLUMNS: Final = (
     Column("Message", lambda event: (event.get("message") or "").strip()),
     Column("First Seen", _first_seen, priority=1, type="age"),
     Column("Count", _occurrences, priority=1),
-    Column("Name", lambda event: event["metadata"]["name"], priority=1, format="name"),
+    Column("Name", lambda event: event["metadata"].get("name", ""), priority=1, format="name"),
 )
 _STRATEGY: Final = EventStrategy()
 EVENT_KINDS: Final = (

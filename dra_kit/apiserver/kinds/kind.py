@@ -221,6 +221,7 @@ class Kind(Struct, frozen=True):
         fields: what it can be selected by, beyond name and namespace.
         own_selectors: whether it names its version when it refuses a field selector.
         deprecated: warning for each deprecated version.
+        off_by_default: versions that are only served if the API server's runtime configuration asks for them.
         stored_as: the resource whose objects it shows, when that is another.
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
         list_kind: the kind of its lists, when that is not the kind and ``List``.
@@ -249,6 +250,7 @@ class Kind(Struct, frozen=True):
     own_selectors: bool = False
     columns: tuple[Column, ...] = (NAME, AGE)
     deprecated: Mapping[str, str] = field(default_factory=dict)
+    off_by_default: tuple[str, ...] = ()
     stored_as: str = ""
     schemas: Mapping[str, Object] = field(default_factory=dict)
     list_kind: str = ""

@@ -26,14 +26,15 @@ from dra_kit.apiserver.kinds.kind import (
     text_cell,
     true_condition,
 )
+from dra_kit.apiserver.kinds.pod_resources import default_pod_resources, pod_resource_errors, quality_of_service
 from dra_kit.apiserver.node_authorization import MIRROR, spec_references
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
 from dra_kit.kubernetes.resource.new_object import set_pod_defaults, validate_new_object
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
 from dra_kit.kubernetes.values.json import Object
-from dra_kit.kubernetes.values.quantity import Quantity
 
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS: Final = 300
@@ -41,6 +42,7 @@ _TERMINAL: Final = {"Succeeded", "Failed"}
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCOUNT_VOLUME: Final = "kube-api-access-"
+_CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
 
 
@@ -57,6 +59,7 @@ class PodStrategy(Strategy):
         spec = obj.get("spec") or {}
         if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
             spec["terminationGracePeriodSeconds"] = 1
+        default_pod_resources(spec)
 
     @override
     def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
@@ -78,8 +81,8 @@ class PodStrategy(Strategy):
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the phase Pending and the quality of service, and complete the selectors of its affinity."""
         _merge_label_keys(obj)
-        _drop_group(obj, {}, context)
-        status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
+        drop_gated_fields(obj["spec"], {}, context.gates)
+        status: Object = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"])}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
             condition = {
@@ -91,8 +94,8 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        drop_gated_fields(obj["spec"], old["spec"], context.gates)
         obj["status"] = old.get("status") or {}
-        _drop_group(obj, old["spec"], context)
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
@@ -103,8 +106,8 @@ class PodStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        """Check containers and claims, and that a pod with scheduling gates has no node."""
-        return validate_new_object(obj, "Pod", context.gates)
+        """Check containers, claims and resources, and that a pod with scheduling gates has no node."""
+        return [*validate_new_object(obj, "Pod", context.gates), *pod_resource_errors(obj.get("spec") or {})]
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -265,11 +268,6 @@ def _set_priority(pod: Object, context: StrategyContext) -> None:
         spec[field] = value
 
 
-def _drop_group(pod: Object, old: Object, context: StrategyContext) -> None:
-    if "GenericWorkload" not in context.gates and old.get("schedulingGroup") is None:
-        pod["spec"].pop("schedulingGroup", None)
-
-
 def _merge_label_keys(pod: Object) -> None:
     """Add the pod's labels in ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of its affinity."""
     labels = pod["metadata"].get("labels") or {}
@@ -322,18 +320,21 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def _quality(pod: Object) -> str:
-    """Return ``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
-    guaranteed, anything = True, False
-    spec = pod["spec"]
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        resources: dict[str, Any] = container.get("resources") or {}
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        for name in ("cpu", "memory"):
-            limit, request = (Quantity(str(values.get(name, "0"))) for values in (limits, requests))
-            anything = anything or limit > Quantity("0") or request > Quantity("0")
-            guaranteed = guaranteed and limit > Quantity("0") and limit == request
-    return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
+def drop_gated_fields(spec: Object, old: Object, gates: FeatureGates) -> None:
+    """Remove the fields of a pod spec whose features are off, unless the old one has them too, in place."""
+    if "GenericWorkload" not in gates and "schedulingGroup" not in old:
+        spec.pop("schedulingGroup", None)
+    if "ContainerStopSignals" in gates or any("stopSignal" in item for item in _lifecycles(old)):
+        return
+    for field in _CONTAINERS:
+        for container in spec.get(field) or ():
+            lifecycle = container.get("lifecycle") or {}
+            if lifecycle.pop("stopSignal", None) is not None and not lifecycle:
+                del container["lifecycle"]
+
+
+def _lifecycles(spec: Object) -> list[Object]:
+    return [item.get("lifecycle") or {} for field in _CONTAINERS for item in spec.get(field) or ()]
 
 
 class _Summary(Struct, frozen=True):

@@ -202,7 +202,8 @@ def _kind(plural: str, kind: str, strategy: Strategy, *, served: tuple[str, ...]
     }
     more.setdefault("deprecated", deprecated)
     types = {version: f"resource/{version}.{kind}" for version in served}
-    return Kind(GROUP, plural, kind, types=types, strategy=strategy, **more)
+    off = tuple(version for version in served if version != "v1")
+    return Kind(GROUP, plural, kind, types=types, strategy=strategy, off_by_default=off, **more)
 
 
 _V1: Final = ("v1", "v1beta2", "v1beta1")

@@ -19,7 +19,8 @@ from dra_kit.apiserver.kinds.kind import (
     labels_cell,
     number_cell,
 )
-from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid
+from dra_kit.apiserver.kinds.pods import drop_gated_fields
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid, required
 from dra_kit.kubernetes.resource.new_object import set_pull_policies
 from dra_kit.kubernetes.values.json import Object
 
@@ -42,9 +43,31 @@ class WorkloadStrategy(StatusStrategy):
                 template["spec"] |= {"serviceAccountName": account, "serviceAccount": account}
 
     @override
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
+        """Drop the fields of the template whose features are off, as of a pod."""
+        super().prepare_for_create(obj, context)
+        drop_gated_fields(_pod_spec(obj), {}, context.gates)
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        super().prepare_for_update(obj, old, context)
+        drop_gated_fields(_pod_spec(obj), _pod_spec(old), context.gates)
+
+    @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         observed = (obj.get("status") or {}).get("observedGeneration", 0)
         return [invalid("status.observedGeneration", observed, NOT_NEGATIVE)] if observed < 0 else []
+
+
+def _pod_spec(workload: Object) -> Object:
+    template: Object = (workload.get("spec") or {}).get("template") or {}
+    return template.get("spec") or {}
+
+
+def _fill_rolling_update(strategy: Object, defaults: Object) -> None:
+    """Set the missing values of a rolling update; other strategies have none."""
+    if strategy.get("type") == "RollingUpdate":
+        strategy["rollingUpdate"] = {**defaults, **(strategy.get("rollingUpdate") or {})}
 
 
 class DeploymentStrategy(WorkloadStrategy):
@@ -54,11 +77,9 @@ class DeploymentStrategy(WorkloadStrategy):
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Set a rolling update of 25 % at a time."""
         super().default(obj, context)
-        strategy = (obj.get("spec") or {}).get("strategy") or {}
-        if strategy.get("type") == "RollingUpdate":
-            rolling = strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
-            rolling.setdefault("maxUnavailable", "25%")
-            rolling.setdefault("maxSurge", "25%")
+        _fill_rolling_update(
+            (obj.get("spec") or {}).get("strategy") or {}, {"maxUnavailable": "25%", "maxSurge": "25%"}
+        )
 
 
 class StatefulSetStrategy(WorkloadStrategy):
@@ -66,17 +87,36 @@ class StatefulSetStrategy(WorkloadStrategy):
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
-        """Set a rolling update of one pod at a time, from the last."""
+        """Set a rolling update of one pod at a time, from the last; nothing where only its type is given."""
         super().default(obj, context)
-        strategy = (obj.get("spec") or {}).get("updateStrategy") or {}
-        if strategy.get("type") == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            rolling.setdefault("partition", 0)
-            rolling.setdefault("maxUnavailable", 1)
+        strategy = (obj.get("spec") or {}).get("updateStrategy")
+        if strategy is not None and (not strategy.get("type") or strategy.get("rollingUpdate") is not None):
+            strategy["type"] = strategy.get("type") or "RollingUpdate"
+            _fill_rolling_update(strategy, {"partition": 0, "maxUnavailable": 1})
 
 
 class DaemonSetStrategy(WorkloadStrategy):
     """A DaemonSet, which counts the changes of its template in an annotation."""
+
+    @override
+    def default(self, obj: Object, context: StrategyContext) -> None:
+        """Set a rolling update of one node at a time, without a second pod on it."""
+        super().default(obj, context)
+        _fill_rolling_update((obj.get("spec") or {}).get("updateStrategy") or {}, {"maxUnavailable": 1, "maxSurge": 0})
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check that a rolling update replaces pods in one of the two ways."""
+        strategy = (obj.get("spec") or {}).get("updateStrategy") or {}
+        if strategy.get("type") != "RollingUpdate":
+            return []
+        path = "spec.updateStrategy.rollingUpdate"
+        unavailable, surge = (strategy["rollingUpdate"].get(name) for name in ("maxUnavailable", "maxSurge"))
+        if _is_some(unavailable) and _is_some(surge):
+            return [invalid(f"{path}.maxSurge", surge, "may not be set when maxUnavailable is non-zero")]
+        if not _is_some(unavailable) and not _is_some(surge):
+            return [required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")]
+        return []
 
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
@@ -90,6 +130,11 @@ class DaemonSetStrategy(WorkloadStrategy):
         super().prepare_for_update(obj, old, context)
         former = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
         _annotate(obj, former + (obj["spec"].get("template") != old["spec"].get("template")))
+
+
+def _is_some(count: int | str | None) -> bool:
+    """Return whether a number of nodes, or a percentage of them, is not zero."""
+    return count not in {None, 0, "0%"}
 
 
 def _annotate(obj: Object, generation: int) -> None:

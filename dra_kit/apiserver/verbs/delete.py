@@ -218,8 +218,8 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
     items = [api.wire(kind, stored.object, api_version) for stored in found]
     if not api.registry.is_custom(kind):
         items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in items]
+    metadata = {"resourceVersion": str(revision)}
     body = {
-        "kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version,
-        "metadata": {"resourceVersion": str(revision)}, "items": items,
+        "kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata, "items": items,
     }  # fmt: skip
-    return ApiResponse(body, kind=kind, items=[stored.object for stored in found])
+    return ApiResponse(body, kind=kind, items=[stored.object for stored in found], list_metadata=metadata)

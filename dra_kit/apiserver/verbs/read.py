@@ -102,7 +102,7 @@ def list_objects(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
         items = [b"{" + item[skipped:] for item in items]
     head = {"kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata}
     body = encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
-    return ApiResponse(body, kind=kind, items=[stored.object for stored in page.items])
+    return ApiResponse(body, kind=kind, items=[stored.object for stored in page.items], list_metadata=metadata)
 
 
 class _Page(Struct):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from dra_kit.apiserver.api import Api, ApiRequest, encode
+from dra_kit.apiserver.api import Api, ApiRequest
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.requests import parse_resource_version, too_large
 from dra_kit.apiserver.status_errors import StatusError, expired, invalid_object
@@ -24,8 +24,18 @@ PENDING: Final = 1_000
 """Changes that wait for a client, at most: as many as a watcher of Kubernetes' cache has room for."""
 _NOT_OLDER: Final = "NotOlderThan"
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-EventBody = Callable[[StoredObject], bytes]
-"""The JSON of an object in the form that the client asked for."""
+
+
+class EventEncoder(Protocol):
+    """Writes events in the form that the client asked for."""
+
+    def event(self, type_: str, stored: StoredObject) -> bytes:
+        """Return an event about an object."""
+        ...
+
+    def error(self, status: Object) -> bytes:
+        """Return the event that ends a watch with an error."""
+        ...
 
 
 class _Options(Struct):
@@ -110,15 +120,15 @@ class WatchStream:
             self._stop()
             self._stop = None
 
-    async def events(self, body: EventBody, bookmark_seconds: float = BOOKMARK_SECONDS) -> AsyncIterator[bytes]:
-        """Yield the events, a line of JSON each, until the time of the request is over or its client falls behind."""
+    async def events(self, encoder: EventEncoder, bookmark_seconds: float = BOOKMARK_SECONDS) -> AsyncIterator[bytes]:
+        """Yield the events until the time of the request is over or its client falls behind."""
         if self._failure is not None:
-            yield _line("ERROR", encode(self._failure.status()))
+            yield encoder.error(self._failure.status())
             return
         for stored in self._initial:
-            yield _line("ADDED", body(stored))
+            yield encoder.event("ADDED", stored)
         if self._options.bookmarks and self._request.query.flag("sendInitialEvents"):
-            yield self._bookmark(initial_end=True)
+            yield encoder.event("BOOKMARK", self._bookmark(initial_end=True))
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.timeout
         bookmark = loop.time() + bookmark_seconds
@@ -126,8 +136,8 @@ class WatchStream:
             while self._pending:
                 change = self._pending.popleft()
                 self._seen = change.revision
-                for line in self._lines(change, body):
-                    yield line
+                for type_, stored in self._selected(change):
+                    yield encoder.event(type_, stored)
             self._wake.clear()
             now = loop.time()
             if now >= end or self._stop is None:
@@ -135,23 +145,24 @@ class WatchStream:
             if now >= bookmark:
                 bookmark = now + bookmark_seconds
                 if self._options.bookmarks:
-                    yield self._bookmark()
+                    yield encoder.event("BOOKMARK", self._bookmark())
             try:
                 async with asyncio.timeout(min(end, bookmark) - now):
                     await self._wake.wait()
             except TimeoutError:
                 self._seen = max(self._seen, self._api.storage.revision) if not self._pending else self._seen
 
-    def _lines(self, change: StorageChange, body: EventBody) -> Iterator[bytes]:
+    def _selected(self, change: StorageChange) -> Iterator[tuple[str, StoredObject]]:
+        """Yield what a change is for the client, if anything."""
         if not change.key.startswith(self._selection.prefix):
             return
         matches = self._selection.matches
         before = change.previous is not None and matches(change.previous.object)
         after = change.type != "DELETED" and matches(change.stored.object)
         if after:
-            yield _line("MODIFIED" if before else "ADDED", body(change.stored))
+            yield "MODIFIED" if before else "ADDED", change.stored
         elif before:
-            yield _line("DELETED", body(self._last(change)))
+            yield "DELETED", self._last(change)
 
     @staticmethod
     def _last(change: StorageChange) -> StoredObject:
@@ -161,14 +172,11 @@ class WatchStream:
         metadata: Object = {**change.previous.object["metadata"], "resourceVersion": str(change.revision)}
         return StoredObject({**change.previous.object, "metadata": metadata}, change.revision)
 
-    def _bookmark(self, *, initial_end: bool = False) -> bytes:
-        metadata: dict[str, Any] = {"resourceVersion": str(max(self._seen, 1))}
+    def _bookmark(self, *, initial_end: bool = False) -> StoredObject:
+        """Return an object of the kind with nothing but its resource version."""
+        revision = max(self._seen, 1)
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
         obj = {"kind": self._kind.kind, "apiVersion": self._kind.storage_api_version, "metadata": metadata}
-        written = self._api.pruned(self._kind, obj)  # with what a typed object writes besides
-        return _line("BOOKMARK", encode(self._api.wire(self._kind, written, self._request.target.api_version)))
-
-
-def _line(type_: str, obj: bytes) -> bytes:
-    return b'{"type":"' + type_.encode() + b'","object":' + obj + b"}\n"
+        return StoredObject(self._api.pruned(self._kind, obj), revision)  # with what a typed object writes besides

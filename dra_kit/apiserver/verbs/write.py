@@ -69,10 +69,9 @@ class WriteRequest(Struct, frozen=True):
         """Return the written object in the request's version."""
         api_version = self.request.target.api_version
         if isinstance(stored, StoredObject):
-            body: Object | bytes = self.api.encoded(self.kind, stored, api_version)
-            obj = stored.object
+            body, obj = self.api.encoded(self.kind, stored, api_version), stored.object
         else:
-            body, obj = self.api.wire(self.kind, stored, api_version), stored
+            body, obj = self.api.encoded_wire(self.kind, stored, api_version), stored
         return ApiResponse(body, code, self.kind, [obj], context.warnings)
 
 

@@ -30,18 +30,6 @@ class ClaimUpdate(Struct, frozen=True):
     delete: bool = False
 
 
-def finalizers_patch(claim: ObjectView, finalizers: list[str]) -> dict[str, Any]:
-    """Return the merge patch that replaces the finalizers of a claim as read.
-
-    Kubernetes' own controllers send the whole claim in protobuf, where opaque parameters are the original bytes.
-    A claim read from JSON no longer has the user's spelling (an escaped ``&``, ``1e0``), and the API server, which
-    compares bytes, would reject the spec as changed.
-    """
-    metadata = claim["metadata"]
-    kept = {name: metadata[name] for name in ("uid", "resourceVersion") if name in metadata}
-    return {"metadata": {**kept, "finalizers": finalizers}}
-
-
 def claim_update(
     claim: ObjectView,
     pods: Mapping[tuple[str, str], ObjectView],

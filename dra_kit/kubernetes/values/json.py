@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -154,7 +155,7 @@ RAW_OBJECT_MAX_LENGTH: Final = 10 * 1024
 
 
 class RawObject(dict[str, Any]):
-    """A JSON object with its original text, whose length the API limits; compared by text."""
+    """A JSON object with its text, which the API server stores and whose length it limits; compared by text."""
 
     __slots__ = ("text",)
     __hash__ = None
@@ -178,11 +179,59 @@ class RawObject(dict[str, Any]):
         return self  # values are replaced, never changed
 
 
+def raw_text(value: Any) -> str:
+    """Return opaque JSON as text: the original one including white space, else compact JSON."""
+    return value.text if isinstance(value, RawObject) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+_HTML: Final = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def escape_html(text: str) -> str:
+    """Return JSON as Go escapes it; the characters are in strings only."""
+    for char, escaped in _HTML.items():
+        if char in text:
+            text = text.replace(char, escaped)
+    return text
+
+
+def shown_text(text: str) -> str:
+    """Return the text of opaque JSON as the API server shows it: compact and escaped, otherwise unchanged."""
+    return escape_html("".join(match[1] for match in _WORD.finditer(text)))
+
+
+def go_json(value: Any, *, sort: bool = True) -> str:
+    """Return JSON as Go's ``encoding/json`` writes it, opaque objects by their texts.
+
+    Args:
+        value: JSON.
+        sort: whether the value is a Go map, whose keys are sorted and whose texts are not kept, instead of a struct.
+    """
+    if isinstance(value, RawObject) and not sort:
+        return shown_text(value.text)
+    if isinstance(value, dict):
+        pairs = sorted(value.items()) if sort else value.items()
+        return "{" + ",".join(f"{go_json(key)}:{go_json(item, sort=sort)}" for key, item in pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(go_json(item, sort=sort) for item in value) + "]"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _go_number(value)
+    return escape_html(json.dumps(value, ensure_ascii=False))
+
+
+def _go_number(value: float) -> str:
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return str(value)
+    number = float(value)
+    if number == 0 or 1e-6 <= abs(number) < 1e21:
+        return format(Decimal(repr(number)), "f").removesuffix(".0")
+    mantissa, _, exponent = repr(number).partition("e")
+    return f"{mantissa.removesuffix('.0')}e{exponent[0]}{exponent[1:].lstrip('0')}"
+
+
 def json_size(value: Any) -> int:
-    """Return the length of opaque JSON in bytes: of the original text including white space, else of compact JSON."""
-    if isinstance(value, RawObject):
-        return byte_length(value.text)
-    return byte_length(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    """Return the length of opaque JSON in bytes, as :func:`raw_text` has it."""
+    return byte_length(raw_text(value))
 
 
 def value_at(value: Any, keys: Iterable[str | int]) -> Any:

@@ -9,7 +9,6 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
-from dra_kit.kubernetes.scheduler.claim_controller import finalizers_patch
 from dra_kit.kubernetes.scheduler.pod_groups import POD_GROUP_PROTECTION, group_key
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
@@ -43,6 +42,7 @@ class PodGroupProtectionController:
         is_used = any(group_key(pod) == key and not is_terminal(pod) for pod in self._pods.values())
         if is_used or POD_GROUP_PROTECTION not in finalizers:
             return
-        others = [item for item in finalizers if item != POD_GROUP_PROTECTION]
+        metadata = {name: group["metadata"][name] for name in ("uid", "resourceVersion")}
+        metadata["finalizers"] = [item for item in finalizers if item != POD_GROUP_PROTECTION]
         with suppress(NotFound):
-            await self._client.patch(POD_GROUPS, key[1], finalizers_patch(group, others), key[0])
+            await self._client.patch(POD_GROUPS, key[1], {"metadata": metadata}, key[0])

@@ -18,7 +18,6 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
     claim_update,
     claims_to_reserve,
     consumer,
-    finalizers_patch,
     generated_claim,
     group_claim_from_template,
     is_group_claim,
@@ -27,6 +26,7 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
 )
 from dra_kit.kubernetes.scheduler.pod_groups import group_key
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.claim_finalizers import write_finalizers
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
 
@@ -237,8 +237,7 @@ class ResourceClaimController:
         if step.status is not None:
             claim = await self._client.update(RESOURCE_CLAIMS, {**claim, "status": step.status}, subresource="status")
         if step.finalizers is not None:
-            body = finalizers_patch(claim, step.finalizers)
-            claim = await self._client.patch(RESOURCE_CLAIMS, key[1], body, key[0])
+            claim = await write_finalizers(self._client, claim, step.finalizers)
         if step.delete:
             with suppress(NotFound):
                 await self._client.delete(RESOURCE_CLAIMS, key[1], key[0], uid=claim["metadata"]["uid"])

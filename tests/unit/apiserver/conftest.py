@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.authentication import Authenticator
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
@@ -22,7 +23,8 @@ Object = dict[str, Any]
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer() as running:
+    """A server with all API versions, also those that are off by default."""
+    async with ApiServer(runtime_config=ALL_VERSIONS) as running:
         yield running
 
 

@@ -21,7 +21,7 @@ from dra_kit.apiserver.managed_fields import (
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import CONFIG_MAPS
 from dra_kit.errors import Conflict
-from tests.unit.apiserver.conftest import config_map
+from tests.unit.apiserver.conftest import Http, Object, config_map
 
 TYPE = "core/v1.ConfigMap"
 maps = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), max_size=4)
@@ -121,3 +121,26 @@ def test_managers_are_sorted_by_operation_time_and_name() -> None:
     managers = [manager("c", "Update", 1), manager("a", "Apply", 3), manager("d", "Apply", 2), manager("b", "Apply", 2)]
 
     assert [entry["manager"] for entry in entries(managers)] == ["b", "d", "a", "c"]
+
+
+UNKNOWN = ": field not declared in schema"
+
+
+@pytest.mark.parametrize(
+    ("spec", "cause"),
+    [
+        ({"nodeNme": "a"}, f".spec.nodeNme{UNKNOWN}"),
+        (
+            {"nodeNme": "a", "containers": [{"name": "c", "imge": "x"}]},
+            f'errors:\n  .spec.containers[name="c"].imge{UNKNOWN}\n  .spec.nodeNme{UNKNOWN}',
+        ),
+    ],
+)  # fmt: skip
+async def test_apply_names_the_unknown_fields_of_all_objects(http: Http, spec: Object, cause: str) -> None:
+    """As kube-apiserver 1.37.1, which names one unknown field of each object."""
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
+    path = "/api/v1/namespaces/default/pods/one?fieldManager=tests"
+    code, answer, _ = await http("PATCH", path, body, content_type="application/apply-patch+yaml")
+
+    assert code == 500
+    assert answer["message"] == f"failed to create typed patch object (/one; /v1, Kind=Pod): {cause}"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.apiserver.api import KINDS
+from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
 from dra_kit.apiserver.verbs.watch import PENDING
@@ -186,3 +190,26 @@ def test_list_at_any_version_plus_later_changes_gives_the_current_state(
         else:
             past[change.key] = change.stored.object["value"]
     assert past == moments[-1]
+
+
+@pytest.mark.parametrize("form", ["PartialObjectMetadata", "Table"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.full_name)
+async def test_bookmark_has_the_form_that_the_client_asked_for(server: ApiServer, kind: Kind, form: str) -> None:
+    """As on kube-apiserver 1.37.1; informers of metadata wait for this bookmark."""
+    version = next(iter(kind.types))
+    path = f"/apis/{kind.group}/{version}/{kind.plural}" if kind.group else f"/api/{version}/{kind.plural}"
+    query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
+    accept = f"application/json;as={form};v=v1;g=meta.k8s.io"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{server.url}{path}?{query}", headers={"Accept": accept}) as answer,
+    ):
+        async for line in answer.content:
+            event = json.loads(line)
+            if event["type"] == "BOOKMARK":
+                break
+
+    described = event["object"]["rows"][0]["object"] if form == "Table" else event["object"]
+    assert (event["object"]["kind"], event["object"]["apiVersion"]) == (form, "meta.k8s.io/v1")
+    assert described["kind"] == "PartialObjectMetadata"
+    assert described["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
@@ -34,7 +35,7 @@ class Served:
 @asynccontextmanager
 async def serving(*nodes: str, gates: FeatureGates | None = None) -> AsyncIterator[Served]:
     """An API server with some nodes; it and all its clients end together."""
-    async with ApiServer(gates=gates) as server, AsyncExitStack() as stack:
+    async with ApiServer(gates=gates, runtime_config=ALL_VERSIONS) as server, AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Client(Credentials(server.connection()), user_agent="tests/1"))
         for name in nodes:
             await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
@@ -21,7 +22,7 @@ ATTEMPTS = [attempt for attempt in ALL if not attempt.real]
 
 
 async def _tried(manifests: Manifests, attempts: list[Attempt]) -> dict[Attempt, str]:
-    async with ApiServer() as server, AsyncExitStack() as stack:
+    async with ApiServer(runtime_config=ALL_VERSIONS) as server, AsyncExitStack() as stack:
         everything = Credentials(Connection(server.url))
         admin = Server(everything)
         await make_nodes(admin)

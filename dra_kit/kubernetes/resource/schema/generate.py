@@ -79,7 +79,7 @@ _SCALARS: Final = {
 }
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(
-    r"^\s+(?:(\w+)\s+)?(\*)?((?:\[\]|map\[\w+\])*\*?[\w.]+)\s+`([^`\n]*json:\"([^\"]*)\"[^`\n]*)`", re.MULTILINE
+    r"^\s+(?:(\w+)\s+)?(\*)?((?:\[\]|map\[[\w.]+\])*\*?[\w.]+)\s+`([^`\n]*json:\"([^\"]*)\"[^`\n]*)`", re.MULTILINE
 )
 _TAG = re.compile(r'protobuf:"\w+,(\d+)')
 
@@ -134,7 +134,7 @@ def go_fields(modules: list[Path]) -> dict[str, list[GoField]]:
     """Return the fields of each struct, in order."""
     structs: dict[str, list[tuple[str, str, str, str, str]]] = {}
     for module in modules:
-        for source in sorted(module.glob("**/*types.go")):
+        for source in sorted(module.glob("**/types*.go")):
             package = "/".join(source.parent.parts[-2:])
             text = re.sub(r"//[^\n]*", "", source.read_text())
             for name, body in _STRUCT.findall(text):
@@ -238,12 +238,13 @@ def main() -> None:
     parser.add_argument("--server", required=True, help="address of kubectl proxy")
     parser.add_argument("--api", required=True, type=Path, help="folder of the Go module k8s.io/api")
     parser.add_argument("--apimachinery", required=True, type=Path, help="folder of k8s.io/apimachinery")
+    parser.add_argument("--apiextensions", required=True, type=Path, help="folder of k8s.io/apiextensions-apiserver")
     options = parser.parse_args()
     schemas: dict[str, Any] = {}
     for document in DOCUMENTS:
         with urllib.request.urlopen(f"{options.server}/openapi/v3/{document}", timeout=60) as answer:  # noqa: S310
             schemas |= json.load(answer)["components"]["schemas"]
-    write(derive(schemas, go_fields([options.api, options.apimachinery])), Path(__file__).parent)
+    write(derive(schemas, go_fields([options.api, options.apimachinery, options.apiextensions])), Path(__file__).parent)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,22 @@
-"""Decodes Kubernetes' protobuf by the table."""
+"""Kubernetes' protobuf by the table: decodes it to the JSON that Go writes for the same object, and encodes it as Go.
+
+Go writes every field that is not a pointer, with zero values too, so that those do not count as set.
+
+Source: ``generated.pb.go`` and ``marshal.go`` of k8s.io/api, k8s.io/apimachinery and k8s.io/apiextensions-apiserver
+0.37.
+"""
 
 from __future__ import annotations
 
 import base64
-import json
 import struct as binary
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
-from dra_kit.kubernetes.resource.schema.types import LIST, MAP, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, is_unset, item_type, struct
+from dra_kit.kubernetes.values.json import RawObject, loads, raw_text
 
 MAGIC: Final = b"k8s\x00"
 Value: TypeAlias = int | bytes
@@ -37,7 +43,7 @@ def unpack(body: bytes) -> tuple[str, str, bytes]:
 
 
 def decode_message(message: bytes, type_name: str) -> Any:
-    """Return a message as the JSON value of a type, without unknown fields.
+    """Return a message as the JSON value of a type, without fields that the type does not have.
 
     Raises:
         MalformedProtobuf: it is not such a message.
@@ -57,19 +63,19 @@ def _fill(decoded: dict[str, Any], message: bytes, type_name: str, outside: tupl
         if tag in inlined:
             _fill(decoded, _bytes(value), type_name, tag)
         elif tag in fields:
-            name, field_type = fields[tag]
-            _add(decoded, name, value, field_type)
+            _add(decoded, *fields[tag], value)
 
 
 @cache
-def _numbers(type_name: str) -> tuple[dict[tuple[int, ...], tuple[str, str]], set[tuple[int, ...]]]:
-    """Return name and type of each numbered field, and the numbers of messages that are inlined in JSON."""
+def _numbers(type_name: str) -> tuple[dict[tuple[int, ...], tuple[str, SchemaField]], set[tuple[int, ...]]]:
+    """Return name and entry of each numbered field, and the numbers of messages that are inlined in JSON."""
     known = struct(type_name)
-    tagged = {entry.tag: (name, entry.type) for name, entry in known.fields.items()} if known else {}
+    tagged = {entry.tag: (name, entry) for name, entry in known.fields.items() if entry.tag} if known else {}
     return tagged, {tag[:i] for tag in tagged for i in range(1, len(tag))}
 
 
-def _add(decoded: dict[str, Any], name: str, value: Value, field_type: str) -> None:
+def _add(decoded: dict[str, Any], name: str, entry: SchemaField, value: Value) -> None:
+    field_type = entry.type
     if field_type.startswith(LIST):
         below = item_type(field_type)
         items = decoded.setdefault(name, [])
@@ -78,9 +84,11 @@ def _add(decoded: dict[str, Any], name: str, value: Value, field_type: str) -> N
         else:
             items.append(_single(value, below))
     elif field_type.startswith(MAP):
-        entry = dict(_values(_bytes(value)))
-        decoded.setdefault(name, {})[_text(entry.get(1, b""))] = _single(entry.get(2, b""), item_type(field_type))
-    elif (single := _single(value, field_type)) is not None:
+        below = item_type(field_type)
+        pair = dict(_values(_bytes(value)))
+        item = _single(pair.get(2, 0 if below in _NUMBERS else b""), below)
+        decoded.setdefault(name, {})[_text(pair.get(1, b""))] = item
+    elif (single := _single(value, field_type)) is not None and not is_unset(single, entry):
         decoded[name] = single
 
 
@@ -166,7 +174,10 @@ def _time(message: bytes, *, timespec: str) -> str | None:
         return None
     parts = dict(_values(message))
     seconds, nanos = _number(parts.get(1, 0), "int64"), _number(parts.get(2, 0), "int32")
-    moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+    except OverflowError as error:
+        raise MalformedProtobuf(str(error)) from None
     return moment.isoformat(timespec=timespec) + "Z"
 
 
@@ -176,11 +187,29 @@ def _int_or_string(message: bytes) -> int | str:
 
 
 def _raw(message: bytes) -> Any:
-    text = _bytes(dict(_values(message)).get(1, b""))
+    """Return JSON that is stored unchanged; an object keeps its text."""
+    text = _text(dict(_values(message)).get(1, b""))
     try:
-        return json.loads(text) if text else None
+        value = loads(text) if text else None
     except ValueError as error:
         raise MalformedProtobuf(str(error)) from None
+    return RawObject(value, text) if isinstance(value, dict) else value
+
+
+_SCHEMA: Final = "apiextensions/v1.JSONSchemaProps"
+
+
+def _schema_or_bool(message: bytes) -> Any:
+    parts = dict(_values(message))
+    return decode_message(_bytes(parts[2]), _SCHEMA) if 2 in parts else bool(parts.get(1))
+
+
+def _schema_or_items(message: bytes, *, item: Callable[[bytes], Any]) -> Any:
+    """Return a schema, or the list in its place."""
+    parts = list(_values(message))
+    items = [item(_bytes(value)) for number, value in parts if number == 2]
+    schemas = [decode_message(_bytes(value), _SCHEMA) for number, value in parts if number == 1]
+    return items or (schemas[0] if schemas else None)
 
 
 _MESSAGES: Final[Mapping[str, Callable[[bytes], Any]]] = {
@@ -190,5 +219,158 @@ _MESSAGES: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "IntOrString": _int_or_string,
     "RawExtension": _raw,
     "FieldsV1": _raw,
-    "JSON": _raw,
+    "apiextensions/v1.JSON": _raw,
+    "apiextensions/v1.JSONSchemaPropsOrArray": partial(
+        _schema_or_items, item=lambda content: decode_message(content, _SCHEMA)
+    ),
+    "apiextensions/v1.JSONSchemaPropsOrBool": _schema_or_bool,
+    "apiextensions/v1.JSONSchemaPropsOrStringArray": partial(_schema_or_items, item=_text),
+}
+
+
+def pack(api_version: str, kind: str, message: bytes) -> bytes:
+    """Return a message of a kind in the envelope that :func:`unpack` reads."""
+    meta = _field(1, api_version.encode()) + _field(2, kind.encode())
+    return MAGIC + _field(1, meta) + _field(2, message) + _field(3, b"") + _field(4, b"")
+
+
+def encode_message(value: Mapping[str, Any], type_name: str) -> bytes:
+    """Return an object of a type as Go writes it; ``apiVersion`` and ``kind`` are in the envelope only.
+
+    Args:
+        value: as :func:`~dra_kit.kubernetes.resource.schema.types.prune` returns it; an opaque object without its text
+            is written as compact JSON.
+        type_name: a struct.
+    """
+    return _struct(value, _layout(type_name))
+
+
+def encode_list(metadata: Mapping[str, Any], items: Iterable[bytes]) -> bytes:
+    """Return a list with its metadata and the messages of its items."""
+    return _field(1, encode_message(metadata, "meta/v1.ListMeta")) + b"".join(_field(2, item) for item in items)
+
+
+def encode_event(type_: str, content: bytes) -> bytes:
+    """Return an event of a watch about an object in its envelope."""
+    return _field(1, type_.encode()) + _field(2, _field(1, content))
+
+
+_Layout: TypeAlias = "dict[int, tuple[str, SchemaField] | _Layout]"
+"""Name and entry of each field by its number, or the fields of a message that is inlined in JSON."""
+
+
+@cache
+def _layout(type_name: str) -> _Layout:
+    layout: _Layout = {}
+    known = struct(type_name)
+    for name, entry in sorted(known.fields.items(), key=lambda item: item[1].tag) if known else ():
+        if entry.tag:
+            place: Any = layout
+            for number in entry.tag[:-1]:
+                place = place.setdefault(number, {})
+            place[entry.tag[-1]] = name, entry
+    return layout
+
+
+def _struct(value: Mapping[str, Any], layout: _Layout) -> bytes:
+    written = bytearray()
+    for number, place in layout.items():
+        if isinstance(place, dict):
+            written += _field(number, _struct(value, place))
+            continue
+        name, entry = place
+        item = value.get(name)
+        if entry.type.startswith(LIST):
+            below = item_type(entry.type)
+            written += b"".join(_value(number, each, below) for each in item or ())
+        elif entry.type.startswith(MAP):
+            below = item_type(entry.type)
+            pairs = (_value(1, key, "string") + _value(2, each, below) for key, each in sorted((item or {}).items()))
+            written += b"".join(_field(number, pair) for pair in pairs)
+        elif item is not None or (entry.presence not in {"pointer", "nullable"} and entry.type != "bytes"):
+            written += _value(number, item, entry.type)
+    return bytes(written)
+
+
+def _value(number: int, value: Any, type_name: str) -> bytes:
+    """Return one field; None stands for the zero value."""
+    if type_name in {"bool", "int32", "int64"}:
+        return _key(number, _VARINT) + _number_bytes(int(value or 0))
+    if type_name == "double":
+        return _key(number, _FIXED64) + binary.pack("<d", value or 0)
+    return _field(number, _content(value, type_name))
+
+
+def _content(value: Any, type_name: str) -> bytes:
+    if type_name == "string":
+        return (value or "").encode(errors="replace")
+    if type_name == "bytes":
+        return base64.b64decode(value or "")
+    if type_name.startswith(LIST):
+        return b"".join(_value(1, item, item_type(type_name)) for item in value or ())
+    if type_name in _WRITERS:
+        return _WRITERS[type_name](value)
+    return encode_message(value or {}, type_name)
+
+
+def _key(number: int, wire: int) -> bytes:
+    return _number_bytes(number << 3 | wire)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _key(number, _BYTES) + _number_bytes(len(content)) + content
+
+
+def _number_bytes(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _write_time(value: str | None) -> bytes:
+    if value is None:
+        return b""
+    since = datetime.fromisoformat(value.removesuffix("Z")) - _EPOCH
+    seconds = since.days * 86_400 + since.seconds
+    return _value(1, seconds, "int64") + _value(2, since.microseconds * 1000, "int32")
+
+
+def _write_int_or_string(value: int | str | None) -> bytes:
+    is_text = isinstance(value, str)
+    number, text = (0, value) if is_text else (value, "")
+    return _value(1, is_text, "int32") + _value(2, number, "int32") + _value(3, text, "string")
+
+
+def _write_raw(value: Any) -> bytes:
+    return b"" if value is None else _field(1, raw_text(value).encode(errors="replace"))
+
+
+def _write_schema_or(value: Any) -> bytes:
+    """Return a schema, or what may be in its place: a boolean, a list of schemas, a list of names."""
+    if isinstance(value, dict):
+        return _value(1, value, _SCHEMA)
+    items = value or ()
+    return b"".join(_value(2, item, _SCHEMA if isinstance(item, dict) else "string") for item in items)
+
+
+def _write_schema_or_bool(value: Any) -> bytes:
+    is_schema = isinstance(value, dict)
+    return _value(1, is_schema or value, "bool") + (_value(2, value, _SCHEMA) if is_schema else b"")
+
+
+_WRITERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    "Time": _write_time,
+    "MicroTime": _write_time,
+    "Quantity": lambda value: _value(1, "0" if value is None else value, "string"),
+    "IntOrString": _write_int_or_string,
+    "RawExtension": _write_raw,
+    "FieldsV1": _write_raw,
+    "apiextensions/v1.JSON": _write_raw,
+    "apiextensions/v1.JSONSchemaPropsOrArray": _write_schema_or,
+    "apiextensions/v1.JSONSchemaPropsOrBool": _write_schema_or_bool,
+    "apiextensions/v1.JSONSchemaPropsOrStringArray": _write_schema_or,
 }

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, go_json
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 
 Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "pointer"]
@@ -151,7 +151,7 @@ def _field(entry: Mapping[str, Any]) -> SchemaField:
     )
 
 
-_TIMES = {"Time", "MicroTime"}  # Go structs, which are always written; as null when they are zero
+_GO_STRUCTS = {"Time", "MicroTime", "Quantity", "IntOrString"}  # always written; times as null when they are zero
 _OPAQUE = {"JSON", "RawExtension", "FieldsV1"}
 
 
@@ -160,12 +160,10 @@ class StrictDecoding(msgspec.Struct):
 
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
-        unknown: paths of the unknown fields among them: ``spec.x``.
         texts: the text of the objects in the document by path, for those that are stored unchanged.
     """
 
     problems: list[str] = msgspec.field(default_factory=list)
-    unknown: list[str] = msgspec.field(default_factory=list)
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -230,18 +228,27 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
     for key, item in value.items():
         entry = fields.get(key)
         if entry is not None:
-            if item is not None:
-                decoded[key] = _decode(item, entry.type, _below(path, key), strictness)
+            if item is not None and not is_unset(
+                read := _decode(item, entry.type, _below(path, key), strictness), entry
+            ):
+                decoded[key] = read
         elif known.open:
             decoded[key] = item
         else:
             strictness.problems.append(f'unknown field "{_below(path, key)}"')
-            strictness.unknown.append(_below(path, key))
     _note_duplicates(value, path, strictness)
     for key, entry in fields.items():
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:
             decoded[key] = empty
     return decoded
+
+
+_PLAIN: Final = {"string", "bool", "int32", "int64", "double", "bytes"}
+
+
+def is_unset(value: Any, entry: SchemaField) -> bool:
+    """Return whether Go cannot distinguish a value of a field from an absent one, and so does not write it."""
+    return not value and entry.presence == "omitempty" and entry.type in _PLAIN
 
 
 def _note_duplicates(value: Any, path: str, strictness: StrictDecoding) -> None:
@@ -313,7 +320,7 @@ def _prune_struct(value: dict[str, Any], known: SchemaType, *, stored: bool) -> 
 def _without_absence(entry: SchemaField) -> bool:
     """Return whether a field is written even if it is absent: a field that is not a pointer in Go has a zero value."""
     if entry.presence == "omitempty":
-        return _is_struct(entry.type) or entry.type in _TIMES
+        return _is_struct(entry.type) or entry.type in _GO_STRUCTS
     return entry.presence == "always"
 
 
@@ -323,7 +330,7 @@ def _is_written(item: Any, entry: SchemaField) -> bool:
         return entry.presence != "omitzero" or item != written_zero(entry.type)
     if entry.presence == "pointer":
         return not entry.type.startswith((LIST, MAP))
-    return entry.presence == "omitempty" and (_is_struct(entry.type) or entry.type in _OPAQUE)
+    return entry.presence == "omitempty" and (_is_struct(entry.type) or entry.type in _OPAQUE | _GO_STRUCTS)
 
 
 def _is_struct(type_name: str) -> bool:
@@ -455,6 +462,11 @@ def _int_or_string(value: Any) -> int | str:
 
 
 def _raw_extension(value: Any) -> Any:
+    """Return opaque JSON; an object that has no text of its own gets the one that Go would write."""
+    return RawObject(value, go_json(value)) if isinstance(value, dict) and not isinstance(value, RawObject) else value
+
+
+def _any_json(value: Any) -> Any:
     return value
 
 
@@ -471,8 +483,8 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
     "RawExtension": _raw_extension,
-    "JSON": _raw_extension,
-    "FieldsV1": _raw_extension,
+    "JSON": _any_json,
+    "FieldsV1": _any_json,
 }
 """For each scalar what turns a JSON value, other than null, into the stored form; it raises TypeMismatch."""
 ZEROS: Final[Mapping[str, Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
@@ -25,7 +26,7 @@ def test_the_webhook_decides_as_the_node() -> None:
 
 async def test_sandbox_policies_decide_as_the_node_except_for_rules_left_to_it() -> None:
     async with (
-        ApiServer() as server,
+        ApiServer(runtime_config=ALL_VERSIONS) as server,
         Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
         installed(client),
     ):

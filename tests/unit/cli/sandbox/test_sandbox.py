@@ -224,6 +224,23 @@ def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (
+            "resource.k8s.io/v1beta7=true",
+            "--runtime-config: group version resource.k8s.io/v1beta7 that has not been registered",
+        ),
+        (
+            "resource.k8s.io/v1=false",
+            "--runtime-config switches off resource.k8s.io/v1: the sandbox uses all versions that are on by default;",
+        ),
+    ],
+)  # fmt: skip
+def test_runtime_config_that_the_sandbox_cannot_serve(kitchen: Kitchen, value: str, problem: str) -> None:
+    assert problem in kitchen.run("./pizzeria.py", "--runtime-config", value, code=2)
+
+
 def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
     output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
     assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes without effect here" in output
