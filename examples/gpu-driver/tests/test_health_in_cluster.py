@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     ):
         dra.apply("claim.yaml", "server.yaml")
         dra.wait("server", phase="Running")
-        nvml = FakeNvml(load("l4"), tmp_path)
+        nvml = FakeNvml(load("l4", "node-1"), tmp_path)
         yield Cluster(dra, nvml)
         with nvml.state.changing() as node:  # what has happened is remembered, and is nothing that the driver left
             node.events.clear()

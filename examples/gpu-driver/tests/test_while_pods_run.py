@@ -18,7 +18,7 @@ class FakeNode:
 
     def __init__(self, dra: Harness, profile: str, folder: Path) -> None:
         self.dra = dra
-        self._nvml = FakeNvml(load(profile), folder)
+        self._nvml = FakeNvml(load(profile, "node-1"), folder)
         self._uuids = [gpu.uuid for gpu in self._nvml.profile.gpus]
 
     def gpu(self, index: int) -> GpuState:
