@@ -20,7 +20,6 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
-from dra_kit.cli.driver_settings import setting_value
 from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
 from dra_kit.client.server_version import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
@@ -127,10 +126,7 @@ def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, objec
                 f"profile {profile.name}: settings.{name} is not a setting of driver {driver.name}; its settings are: "
                 f"{', '.join(known) or 'none'}"
             )
-    return {
-        name: setting_value(driver, name, value) if isinstance(value, str) else value
-        for name, value in profile.settings.items()
-    }
+    return dict(profile.settings)
 
 
 _KINDS: Final[Mapping[Kind, str]] = {

@@ -58,7 +58,7 @@ def given_settings(
     Raises:
         ConfigurationError: a value of ``--set`` has an unknown or ambiguous setting.
     """
-    from dra_kit.cli.driver_settings import setting_value
+    from dra_kit.author.settings import setting_value
     from dra_kit.sandbox.drivers.settings import settings_by_driver  # slow to import
 
     pairs: dict[str, str] = {}

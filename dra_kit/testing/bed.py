@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
-
-from dra_kit.author.driver import Driver
-from dra_kit.author.model import rule_text, short_repr
+from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
@@ -171,28 +168,15 @@ def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object])
         found.append(
             SandboxDriver(
                 tuple(drivers),
-                partial(_settings, spare),
+                partial(author_settings, spare),
                 device_classes(target),
                 values,
                 spare,
                 target=target,
-                successor=successor_loader(_settings, nodes, values),
+                successor=successor_loader(author_settings, nodes, values),
             )
         )
     return found
-
-
-def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseModel | None:
-    if driver.settings is None:
-        return None
-    try:
-        return driver.settings.model_validate(dict(given), by_name=True, by_alias=False)
-    except ValidationError as error:
-        texts = (
-            f"{'.'.join(map(str, item['loc']))}: {rule_text(item['msg'])}, not {short_repr(item['input'])}"
-            for item in error.errors(include_url=False)
-        )
-        raise ConfigurationError(f"settings of driver {driver.name}: {'; '.join(texts)}") from None
 
 
 class FailpointNotReached(AssertionError):
