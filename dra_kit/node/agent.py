@@ -162,6 +162,7 @@ class NodeAgent:
         preparation = PreparerRunner(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
+            simulated_in=settings.simulated_in(),
             of_no_node=cluster_pool_devices(driver, self._client, facts),
         )  # fmt: skip
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)

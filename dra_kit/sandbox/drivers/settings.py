@@ -150,7 +150,7 @@ def node_settings(
         leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
         effects_interval=_EFFECTS_INTERVAL / time_scale,
         child_environment={MARK_VARIABLE: mark},
-        check_device_nodes=False,  # nothing applies them here, and simulated hardware lacks device nodes
+        simulated_hardware=True,
         author=author,
     )
 
