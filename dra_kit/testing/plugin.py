@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -87,6 +87,30 @@ class _WithFields(logging.Formatter):
             return text
         line, end, rest = text.partition("\n")
         return f"{line}{shown_fields(record)}{end}{rest}"
+
+
+_PASSED: Final = pytest.StashKey[bool]()
+_UNTIL_TEARDOWN: Final = "dra_until_teardown"
+"""Attribute of the reports of a test that passed, and is shown as passed or skipped when it has ended."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test that is marked with ``dra_killed`` passed: its end shows whether the step was reached."""
+    report = yield
+    if item.get_closest_marker("dra_killed") is not None and report.passed:
+        if report.when == "call":
+            item.stash[_PASSED] = True
+        if report.when == "call" or (report.when == "teardown" and item.stash.get(_PASSED, False)):
+            setattr(report, _UNTIL_TEARDOWN, True)
+    return report
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show such a test once: as passed when its teardown passed, else as skipped or as an error."""
+    if not getattr(report, _UNTIL_TEARDOWN, False):
+        return None
+    return ("passed", ".", "PASSED") if report.when == "teardown" else ("", "", "")
 
 
 @pytest.fixture(scope="session")
