@@ -27,6 +27,7 @@ from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.namespace import StoryNamespace, namespace_name
 from dra_kit.testing.background import Background
+from dra_kit.testing.hardware import FakeHardware
 from dra_kit.testing.harness import Harness
 from dra_kit.testing.real import real_cluster
 
@@ -97,6 +98,17 @@ class TestBed:
                 f"the driver never reached {stage.unreached} in this test, after which it should have been killed"
             )
 
+    def hardware(self, setting: str) -> FakeHardware:
+        """Return the fake hardware in the folders that an editable setting names, ``DRIVER.NAME`` with several drivers.
+
+        Raises:
+            ConfigurationError: the setting names no folder that tests can change, or this is a real cluster.
+        """
+        if not isinstance(self.cluster, Sandbox):
+            raise ConfigurationError("the hardware of a real cluster cannot be simulated; run this in the sandbox")
+        driver, _, name = setting.rpartition(".")
+        return FakeHardware(self.cluster.control(driver).folders(name))
+
 
 @contextmanager
 def sandbox(
@@ -117,7 +129,8 @@ def sandbox(
         settings: the author's settings by name. They override those in the project's
             ``[tool.dra-kit.sandbox.settings]``, with the same meaning of ``{node}`` and ``{directory}``. A setting that
             several drivers have is ``DRIVER.NAME``.
-        editable: settings, named as in ``settings``, of files that tests will replace; the driver gets copies.
+        editable: settings, named as in ``settings``, of files that tests will replace, or of the folder of the fake
+            hardware; the driver gets copies.
         alpha: switch on the alpha features of resource.k8s.io.
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.

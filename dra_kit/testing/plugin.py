@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures ``dra`` and ``dra_bed``, and their options."""
+"""The pytest plugin: the fixtures ``dra``, ``dra_bed`` and ``dra_hardware``, and their options."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.testing.bed import TestBed
+    from dra_kit.testing.hardware import FakeHardware
     from dra_kit.testing.harness import Harness
 
 
@@ -42,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type="linelist",
     )
     parser.addini("dra_editable", "settings that name files which tests replace", type="args")
+    parser.addini(
+        "dra_hardware", "the setting that names the folder with the fake hardware, for the fixture dra_hardware"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -126,7 +130,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
         bed = sandbox(
             *targets,
             settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
-            editable=pytestconfig.getini("dra_editable"),
+            editable=[*pytestconfig.getini("dra_editable"), *filter(None, [pytestconfig.getini("dra_hardware")])],
         )
     with ExitStack() as stack:
         try:
@@ -137,6 +141,22 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
         except DraKitError as error:
             raise pytest.fail.Exception(escape_unprintable(f"{error} [{error.code}]"), pytrace=False) from None
         yield value
+
+
+@pytest.fixture
+def dra_hardware(pytestconfig: pytest.Config, dra_bed: TestBed) -> Iterator[FakeHardware]:
+    """The fake hardware in the folder that the setting in ``dra_hardware`` names; undone when the test ends."""
+    setting = pytestconfig.getini("dra_hardware")
+    if pytestconfig.getoption("--dra-kubeconfig"):
+        pytest.skip("the hardware of a real cluster cannot be simulated")
+    if not setting:
+        raise pytest.fail.Exception(
+            "the fixture dra_hardware needs pytest's setting dra_hardware: the driver's setting that names the folder",
+            pytrace=False,
+        )
+    hardware = dra_bed.hardware(setting)
+    yield hardware
+    hardware.restore()
 
 
 @pytest.fixture
