@@ -132,6 +132,7 @@ def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, objec
 _KINDS: Final[Mapping[Kind, str]] = {
     "simple": "each device is allocated to one claim",
     "partitionable": "a card is divided into partitions; counters limit their combinations",
+    "modes": "a card works in one of several modes at a time; counters exclude the others and share a budget",
     "shared": "several claims use a device at the same time, each with a part of its capacity",
     "network": "network interfaces, which are moved into the pod",
 }
@@ -144,8 +145,9 @@ _KINDS: Final[Mapping[Kind, str]] = {
 @click.option(
     "--kind",
     type=click.Choice(get_args(Kind)),
-    help="kind of the devices: each allocated to one claim (simple), divided into partitions (partitionable), shared "
-    "by several claims (shared), or network interfaces (network)  [default: simple]",
+    help="kind of the devices: each allocated to one claim (simple), divided into partitions (partitionable), in "
+    "modes that exclude each other (modes), shared by several claims (shared), or network "
+    "interfaces (network)  [default: simple]",
 )
 @click.option("--webhook/--no-webhook", default=None, help="reject invalid config when applied  [default: --webhook]")
 @click.option("--directory", type=path(file_okay=False), help="folder of the project  [default: NAME]")

@@ -78,7 +78,7 @@ class FakeHardware:
 
     def _on(self, node: str, path: str) -> Path:
         if node not in self._folders:
-            raise ConfigurationError(f"there is no node {node}; the nodes are {', '.join(self._folders)}")
+            raise ConfigurationError(f"node {node} does not exist; the nodes are {', '.join(self._folders)}")
         place = self._folders[node] / path
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise ConfigurationError(f"{path} is not a path in the folder of the hardware; write one without / and ..")

@@ -325,7 +325,7 @@ def test_value_in_a_project_is_read_as_the_node_reads_what_the_chart_writes(name
     wanted: object
     try:
         wanted = given_by(env={f"DRIVER_{name.upper()}": text})
-    except (ConfigurationError, AssertionError):  # the second: click rejects what is no bool
+    except (ConfigurationError, AssertionError):  # the second: click rejects a wrong bool
         wanted = None
     try:
         found: object = author_settings(driver_with(Settings), {name: value})
