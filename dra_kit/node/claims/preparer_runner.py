@@ -510,7 +510,8 @@ def check_device_nodes(spec: Spec | None, simulated_in: Sequence[Path] | None = 
     for owner, node in _from_host(spec):
         path = node.host_path or node.path
         if simulated_in is not None:
-            if not any(os.path.lexists(place) for place in (path, *(root / path.lstrip("/") for root in simulated_in))):
+            places = [Path(path), *(root / path.lstrip("/") for root in simulated_in)]
+            if not any(os.path.lexists(place) for place in places):
                 raise NotYet(
                     f"device node {path}{owner} is not on this machine, so no container could start; create it in the "
                     "folder of the simulated hardware that a setting of the driver names, or give the DeviceNode type, "

@@ -47,7 +47,18 @@ def test_two_steps(dra):
 def test_step_that_is_not_reached_is_shown_once_as_skipped_or_as_error(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_kills.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        str(tmp_path),
+    ]
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
     shown = re.findall(r"^test_kills.py::(\S+) (PASSED|SKIPPED|FAILED|ERROR)", output, re.MULTILINE)
     outcomes = Counter(name for name, _ in shown)

@@ -139,7 +139,7 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     heat: Heat = Heat.LOW
     memory: dra.QuantityField = dra.QuantityField("1Gi")
     share: Annotated[dra.QuantityField, Field(ge="1Gi", lt=dra.Quantity("8Gi"))] | None = None
-    cores: dra.QuantityField | None = Field(None, gt=0, le=64)
+    cores: dra.QuantityField | None = Field(default=None, gt=0, le=64)
     perhaps: int | None = None
     odd_key: int = Field(default=0, alias="odd-key.1")
     reserved: int = Field(default=0, alias="in")

@@ -49,8 +49,8 @@ spec:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> str:
-    (tmp_path / "ovens.py").write_text(DRIVER)
-    return f"{tmp_path}/ovens.py"
+    (tmp_path / "file_givers.py").write_text(DRIVER)
+    return f"{tmp_path}/file_givers.py"
 
 
 def test_container_whose_device_file_does_not_exist_does_not_start(driver: str, tmp_path: Path) -> None:
