@@ -12,7 +12,7 @@ SECTIONS = [
         "how-to",
         [
             "write-a-driver", "no-code", "migrate-from-a-device-plugin", "what-a-container-gets", "effects",
-            "programs-and-objects", "hot-plug", "health", "status", "partitions", "sharing", "several-pools",
+            "programs-and-objects", "hot-plug", "health", "status", "partitions", "modes", "sharing", "several-pools",
             "network-attached", "binding", "taint-rules", "controller", "config-versions",
         ],
     ),

@@ -33,6 +33,7 @@ from dra_kit.author.model import short_repr, with_lax_containers
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import qualified_name
+from dra_kit.kubernetes.values.quantity import quantity_limit
 from dra_kit.text import shorten
 
 ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
@@ -266,7 +267,7 @@ class ConfigDecoder(Generic[ConfigT]):
                     "give one another kind= or api_version="
                 )
 
-            check_validation_cost(model)
+            check_validation(model)
         self._older = frozenset(self.models.values()) - frozenset(kinds)
         self._settings: BaseModel | None = None
 
@@ -426,8 +427,8 @@ class _Place:
         return f"field {self.field} of {self.model}" if self.field else f"a type in {self.model}"
 
 
-def check_validation_cost(model: type[BaseModel]) -> None:
-    """Reject a model whose validation can take more than linear time, at any level of nesting.
+def check_validation(model: type[BaseModel]) -> None:
+    """Reject a model whose validation can take more than linear time or must fail, at any level of nesting.
 
     Raises:
         ConfigurationError: naming model, field and remedy; or a reference of the model that is not defined.
@@ -443,6 +444,8 @@ def check_validation_cost(model: type[BaseModel]) -> None:
     definitions = {place.schema["ref"]: place.schema for place in places if "ref" in place.schema}
     for place in places:
         _check_patterns(model.__name__, place)
+        if place.schema["type"] == "function-after":
+            _check_limit(model.__name__, place)
         if place.schema["type"] == "union":
             _check_union(model.__name__, place, definitions)
 
@@ -460,6 +463,16 @@ def _check_patterns(config: str, place: _Place) -> None:
         "may create a claim writes them; what pydantic's own patterns lack (look-around, back references), a "
         "field_validator can check"
     )
+
+
+def _check_limit(config: str, place: _Place) -> None:
+    try:
+        quantity_limit(place.schema)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"config {config}: {place} has a limit that a quantity cannot have: {error}; write ge, gt, le, lt or "
+            'multiple_of with a quantity, such as Field(ge="1Gi")'
+        ) from None
 
 
 def _check_union(config: str, place: _Place, definitions: Mapping[str, Schema]) -> None:

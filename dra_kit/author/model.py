@@ -270,6 +270,7 @@ _WORDS: Final = (
     (re.compile(r"^(?:Input|String|List|Tuple|Set|Frozenset|Dictionary|Data|Value) should "), "must "),
     (re.compile(r"\bgreater than or equal to\b"), "at least"),
     (re.compile(r"\bless than or equal to\b"), "at most"),
+    (re.compile(r"\bQuantity(?:Field)?\('([^']*)'\)"), r"\1"),
 )
 
 

@@ -10,8 +10,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import TextIO
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
@@ -35,15 +38,55 @@ def main() -> None:
         # within the same second
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        _serve(StartOrder.model_validate_json(line), lambda report: _answer(answers, report))
+        orders = StartOrder.model_validate_json(line)
+        answer = partial(_answer, answers, threading.Lock())
+        report_writes(orders.folders, answer)
+        _serve(orders, answer)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of the driver's code that do not return would keep the process
 
 
-def _answer(answers: TextIO, report: StateReport) -> None:
-    answers.write(f"{report.model_dump_json()}\n")
-    answers.flush()
+def _answer(answers: TextIO, lock: threading.Lock, report: StateReport) -> None:
+    with lock:
+        answers.write(f"{report.model_dump_json()}\n")
+        answers.flush()
+
+
+def report_writes(folders: Sequence[Path], report: Callable[[StateReport], None]) -> None:
+    """Report each file in folders before Python code of this process changes it for the first time.
+
+    Native code and other programs are not seen.
+    """
+    places = tuple(f"{os.path.realpath(folder)}{os.sep}" for folder in folders)
+    known: set[str] = set()
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        for path in _changed_by(event, arguments):
+            if not isinstance(path, str | bytes | os.PathLike):
+                continue
+            place = os.path.realpath(os.fsdecode(path))
+            if place.startswith(places) and place not in known:
+                known.add(place)
+                report(StateReport(state="writes", text=place))
+
+    sys.addaudithook(hook)
+
+
+def _changed_by(event: str, arguments: tuple[Any, ...]) -> Iterable[Any]:
+    """Return the files that an audited operation changes."""
+    match event, arguments:
+        case "open", (path, _, int(flags)) if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+            return (path,)
+        case (("os.rename" | "os.link"), (source, target, *_)):
+            return (source, target)
+        case (("os.remove" | "os.truncate" | "os.utime"), (path, *_)):
+            return (path,)
+        case "os.symlink", (_, target, *_):
+            return (target,)
+        case "sqlite3.connect", (str(path),):
+            return (path, f"{path}-journal", f"{path}-wal", f"{path}-shm")
+    return ()
 
 
 def _serve(orders: StartOrder, report: Callable[[StateReport], None]) -> None:

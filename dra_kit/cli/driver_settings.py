@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import enum
 import json
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final
 
 import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.settings import setting_flag, setting_variable
+from dra_kit.author.settings import (
+    choices_of,
+    has_items,
+    has_parts,
+    parse_setting,
+    setting_flag,
+    setting_kind,
+    setting_variable,
+)
 from dra_kit.cli.app import flags_of
 from dra_kit.errors import ConfigurationError
 
@@ -60,25 +67,15 @@ def settings_options(
     return options
 
 
-def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
-    """Return the input for pydantic of a setting that is given as text.
-
-    Raises:
-        ConfigurationError: the setting takes JSON, and the text is not JSON.
-    """
-    fields = driver.settings.model_fields if driver.settings else {}
-    return _value(name, _kind(fields[name].annotation), text)
-
-
 def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
-    kind = _kind(field.annotation)
+    kind = setting_kind(field.annotation)
     flag = setting_flag(name)
     is_bool = kind is bool
     return click.Option(
         [f"driver_setting_{name}", f"{flag}/--no-{flag.removeprefix('--')}" if is_bool else flag],
         type=click.BOOL if is_bool else _Text(),
         default=None,
-        multiple=_has_items(kind),
+        multiple=has_items(kind),
         metavar=None if is_bool else _metavar(kind),
         envvar=setting_variable(name),
         show_envvar=True,
@@ -88,42 +85,12 @@ def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
     )
 
 
-def _kind(annotation: Any) -> Any:
-    """Return ``X`` for ``X | None``, and any other type unchanged."""
-    if get_origin(annotation) in {Union, types.UnionType}:
-        members = [item for item in get_args(annotation) if item is not types.NoneType]
-        return _kind(members[0]) if len(members) == 1 else annotation
-    return annotation
-
-
-def _has_items(kind: Any) -> bool:
-    origin = get_origin(kind) or kind
-    return (
-        isinstance(origin, type)
-        and not issubclass(origin, str | bytes)
-        and issubclass(origin, list | tuple | set | frozenset | Sequence)
-    )
-
-
-def _has_parts(kind: Any) -> bool:
-    origin = get_origin(kind) or kind
-    return isinstance(origin, type) and issubclass(origin, BaseModel | Mapping)
-
-
-def _choices(kind: Any) -> dict[str, object]:
-    if get_origin(kind) is Literal:
-        return {str(item): item for item in get_args(kind)}
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {str(item.value): item for item in kind}
-    return {}
-
-
 def _metavar(kind: Any) -> str:
-    if choices := _choices(kind):
+    if choices := choices_of(kind):
         return f"[{'|'.join(choices)}]"
-    if _has_parts(kind):
+    if has_parts(kind):
         return "JSON"
-    if _has_items(kind):
+    if has_items(kind):
         return "TEXT[,...]"
     return _METAVARS.get(kind, "TEXT")
 
@@ -167,20 +134,6 @@ def _collect(name: str, kind: Any, meta_key: str) -> Callable[[click.Context, cl
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is None or value == ():
             return
-        ctx.meta.setdefault(meta_key, {})[name] = value if isinstance(value, bool) else _value(name, kind, value)
+        ctx.meta.setdefault(meta_key, {})[name] = value if isinstance(value, bool) else parse_setting(name, kind, value)
 
     return callback
-
-
-def _value(name: str, kind: Any, given: str | tuple[str, ...]) -> object:
-    texts = (given,) if isinstance(given, str) else given
-    if _has_parts(kind) or (_has_items(kind) and texts[0].lstrip().startswith("[")):
-        try:
-            return json.loads(texts[-1])
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{setting_flag(name)} ({setting_variable(name)}) is not valid JSON: {error}"
-            ) from None
-    if _has_items(kind):
-        return [item.strip() for text in texts for item in text.split(",") if item.strip()]
-    return _choices(kind).get(texts[-1], texts[-1])

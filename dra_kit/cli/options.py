@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import flags_of
-from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.errors import ConfigurationError, SandboxError, TargetError
 from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TargetCommand(click.Command):
     def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
         """Return the driver of the TARGET in the arguments; None without a TARGET."""
         target = target_of(own, args)
-        return None if target is None else load_driver(target)
+        return None if target is None else load_named_driver(target, own, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own options, and those of the loaded driver."""
@@ -74,24 +74,53 @@ def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[s
     An argument after an unknown option may be the option's value. Without other arguments the first of them is the
     TARGET, except in a request for help, which must not load what may be a value.
     """
+    plain, after_unknown = _arguments(params, args)
+    return plain or ([] if is_help(args) else list(after_unknown)[:1])
+
+
+def _arguments(params: Sequence[click.Parameter], args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the plain arguments, and those after an unknown option, each with its option."""
     options = (param for param in params if isinstance(param, click.Option))
     takes_value = {flag: not option.is_flag for option in options for flag in flags_of(option)}
     plain: list[str] = []
-    perhaps_values: list[str] = []
+    after_unknown: dict[str, str] = {}
     words = iter(args)
-    after_unknown = False
+    unknown = ""
     for word in words:
         flag, equals, _ = word.partition("=")
         if word == "--":
             plain.extend(words)
         elif not word.startswith("-"):
-            (perhaps_values if after_unknown else plain).append(word)
-            after_unknown = False
+            if unknown:
+                after_unknown.setdefault(word, unknown)
+            else:
+                plain.append(word)
+            unknown = ""
         elif flag not in takes_value:
-            after_unknown = not equals
+            unknown = "" if equals else word
         elif takes_value[flag] and not equals:
             next(words, None)
-    return plain or ([] if is_help(args) else perhaps_values[:1])
+    return plain, after_unknown
+
+
+def load_named_driver(target: str, params: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any]:
+    """Return the driver of one of :func:`targets_of`.
+
+    Raises:
+        TargetError: it cannot be loaded.
+        click.UsageError: the same, for the word after an unknown option, which is probably the option's value.
+    """
+    try:
+        return load_driver(target)
+    except TargetError:
+        plain, after_unknown = _arguments(params, args)
+        if plain or target not in after_unknown:
+            raise
+        option = after_unknown[target]
+        raise click.UsageError(
+            f"Missing argument 'TARGET': {target} is not a driver, but probably the value of {option}. A "
+            f"driver's options are known with its TARGET only: write TARGET {option} {target}."
+        ) from None
 
 
 OptionDecorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]

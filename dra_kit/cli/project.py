@@ -20,7 +20,6 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
-from dra_kit.cli.driver_settings import setting_value
 from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
 from dra_kit.client.server_version import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
@@ -127,15 +126,13 @@ def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, objec
                 f"profile {profile.name}: settings.{name} is not a setting of driver {driver.name}; its settings are: "
                 f"{', '.join(known) or 'none'}"
             )
-    return {
-        name: setting_value(driver, name, value) if isinstance(value, str) else value
-        for name, value in profile.settings.items()
-    }
+    return dict(profile.settings)
 
 
 _KINDS: Final[Mapping[Kind, str]] = {
     "simple": "each device is allocated to one claim",
     "partitionable": "a card is divided into partitions; counters limit their combinations",
+    "modes": "a card works in one of several modes at a time; counters exclude the others and share a budget",
     "shared": "several claims use a device at the same time, each with a part of its capacity",
     "network": "network interfaces, which are moved into the pod",
 }
@@ -148,8 +145,9 @@ _KINDS: Final[Mapping[Kind, str]] = {
 @click.option(
     "--kind",
     type=click.Choice(get_args(Kind)),
-    help="kind of the devices: each allocated to one claim (simple), divided into partitions (partitionable), shared "
-    "by several claims (shared), or network interfaces (network)  [default: simple]",
+    help="kind of the devices: each allocated to one claim (simple), divided into partitions (partitionable), in "
+    "modes that exclude each other (modes), shared by several claims (shared), or network "
+    "interfaces (network)  [default: simple]",
 )
 @click.option("--webhook/--no-webhook", default=None, help="reject invalid config when applied  [default: --webhook]")
 @click.option("--directory", type=path(file_okay=False), help="folder of the project  [default: NAME]")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dra_kit.author.target import load_driver, load_drivers
+from dra_kit.author.target import load_drivers
 from dra_kit.cli.app import flags_of, values_of
-from dra_kit.cli.options import is_help, targets_of
+from dra_kit.cli.options import is_help, load_named_driver, targets_of
 from dra_kit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def given_settings(
     Raises:
         ConfigurationError: a value of ``--set`` has an unknown or ambiguous setting.
     """
-    from dra_kit.cli.driver_settings import setting_value
+    from dra_kit.author.settings import setting_value
     from dra_kit.sandbox.drivers.settings import settings_by_driver  # slow to import
 
     pairs: dict[str, str] = {}
@@ -131,7 +131,7 @@ def load_targets(
             loading(fresh[0])
             from dra_kit.sandbox.drivers.sandbox_driver import require_distinct_drivers
 
-            found.append((fresh[0], load_driver(fresh[0])))
+            found.append((fresh[0], load_named_driver(fresh[0], [*own, *options], args)))
             require_distinct_drivers((target, driver.name) for target, driver in found)
             options = options_of_drivers([driver for _, driver in found], own)
 

@@ -164,6 +164,7 @@ class NodeAgent:
         runner = PreparerRunner(
             driver, driver.configs.with_settings(settings.author), inventory, effect_engine, boot_id, started,
             metadata, hardware, effect_verifier, checks_device_files=settings.check_device_nodes,
+            simulated_in=settings.simulated_in(),
             cluster_pool_devices=cluster_pool_devices(driver, self._client, cluster_facts),
         )  # fmt: skip
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)

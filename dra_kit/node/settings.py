@@ -37,6 +37,7 @@ class NodeSettings(Struct, frozen=True):
         child_environment: variables for the programs of ``ChildProcess`` effects, in addition to their own.
         check_device_nodes: whether device files are checked on the host before a claim counts as prepared; disable it
             if the process does not see the host's device files.
+        simulated_hardware: whether any files count as device files, as in a sandbox; see ``simulated_in``.
         author: the author's own settings, already filled in.
     """
 
@@ -59,11 +60,19 @@ class NodeSettings(Struct, frozen=True):
     hang_timeout: float = 600.0
     child_environment: Mapping[str, str] = field(default_factory=dict)
     check_device_nodes: bool = True
+    simulated_hardware: bool = False
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:
         """Return the directory of the durable state."""
         return self.state_dir or self.kubelet_dir / "plugins" / driver
+
+    def simulated_in(self) -> tuple[Path, ...] | None:
+        """Return the folders with simulated device files: all that the author's settings name; None on a real node."""
+        if not self.simulated_hardware:
+            return None
+        values = vars(self.author).values() if self.author is not None else ()
+        return tuple(value.absolute() for value in values if isinstance(value, Path) and value.is_dir())
 
     def read_boot_id(self) -> str:
         """Return the id of the current boot.

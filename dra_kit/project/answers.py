@@ -118,8 +118,8 @@ def default_package(project: str) -> str:
         return f"{package}_driver"
 
 
-Kind: TypeAlias = Literal["simple", "partitionable", "shared", "network"]
-"""Kind of the devices: one claim each; divided by counters; shared by capacity; network interfaces."""
+Kind: TypeAlias = Literal["simple", "partitionable", "modes", "shared", "network"]
+"""Kind of the devices: one claim each; divided by counters; in modes; shared by capacity; network interfaces."""
 FILE: Final = ".dra-kit.yml"
 """The answers file in the project's folder, for dra-kit and for copier."""
 _VERSION: Final = "_dra_kit"

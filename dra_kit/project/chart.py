@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from dra_kit.admission.review import review_configs
 from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
 from dra_kit.author.driver import Driver
+from dra_kit.author.settings import check_settings
 from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_values, source_file
@@ -142,6 +144,10 @@ def settings_schema(model: type[BaseModel] | None) -> dict[str, Any]:
             description = model.model_fields[name].description
             properties[name] = {**({"description": description} if description else {}), **_or_template(part)}
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _is_template(value: object) -> bool:
+    return isinstance(value, str) and re.search(_TEMPLATE["pattern"], value) is not None
 
 
 def _or_template(part: dict[str, Any]) -> dict[str, Any]:
@@ -321,8 +327,13 @@ def project_values(
     if len(documents) > 1 or not isinstance(given, dict):
         raise ConfigurationError(f"{written.name} is not a mapping of values; correct it")
     complete_values(chart, facts | given)
+    own = value_at(given, ("node", "settings")) or {}
     try:
-        rights = declared_rights(driver, lambda: settings(value_at(given, ("node", "settings")) or {}))
+        check_settings(driver, {name: value for name, value in own.items() if not _is_template(value)})
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{written.name}: node.settings: {error}; correct it") from None
+    try:
+        rights = declared_rights(driver, lambda: settings(own))
     except ConfigurationError as error:
         raise ConfigurationError(
             f"{error}; the rights of its effects depend on it: set it in node.settings in deploy/values.yaml"

@@ -14,7 +14,8 @@ from dra_kit.project.chart_values import ChartValues
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"  # every helm 3 supports it
 _GLOBAL: Final = {"type": "object", "description": "Values that helm shares between a chart and its subcharts"}
-_LEFT_OUT: Final = {"$defs", "title", "default", "description"}
+_LEFT_OUT: Final = {"$defs", "title", "default", "description", "ge", "gt", "le", "lt", "multiple_of"}
+"""The limits are those of quantities, which a JSON schema cannot compare."""
 
 
 def values_schema(text: str, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts, PublishedDevice
     from dra_kit.testing.bed import TestBed, deployed, sandbox
     from dra_kit.testing.bench import Bench, BlockingBench, unit
+    from dra_kit.testing.hardware import FakeHardware
     from dra_kit.testing.harness import Harness
 
 _HOME_OF = {
@@ -32,6 +33,7 @@ _HOME_OF = {
     "Cluster": "sandbox.stories.facts",
     "Conflict": "errors",
     "ContainerFacts": "sandbox.stories.facts",
+    "FakeHardware": "testing.hardware",
     "Harness": "testing.harness",
     "Invalid": "errors",
     "KubeError": "errors",
@@ -50,6 +52,7 @@ __all__ = [
     "Cluster",
     "Conflict",
     "ContainerFacts",
+    "FakeHardware",
     "Harness",
     "Invalid",
     "KubeError",

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
-
-from dra_kit.author.driver import Driver
-from dra_kit.author.model import rule_text, short_repr
+from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
@@ -30,6 +27,7 @@ from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.namespace import StoryNamespace, namespace_name
 from dra_kit.testing.background import Background
+from dra_kit.testing.hardware import FakeHardware
 from dra_kit.testing.harness import Harness
 from dra_kit.testing.real import real_cluster
 
@@ -100,6 +98,17 @@ class TestBed:
                 f"the driver never reached {stage.unreached} in this test, after which it should have been killed"
             )
 
+    def hardware(self, setting: str) -> FakeHardware:
+        """Return the fake hardware in the folders that an editable setting names, ``DRIVER.NAME`` with several drivers.
+
+        Raises:
+            ConfigurationError: the setting names no folder that tests can change, or this is a real cluster.
+        """
+        if not isinstance(self.cluster, Sandbox):
+            raise ConfigurationError("the hardware of a real cluster cannot be simulated; run this in the sandbox")
+        driver, _, name = setting.rpartition(".")
+        return FakeHardware(self.cluster.control(driver).folders(name))
+
 
 @contextmanager
 def sandbox(
@@ -120,7 +129,8 @@ def sandbox(
         settings: the author's settings by name. They override those in the project's
             ``[tool.dra-kit.sandbox.settings]``, with the same meaning of ``{node}`` and ``{directory}``. A setting that
             several drivers have is ``DRIVER.NAME``.
-        editable: settings, named as in ``settings``, of files that tests will replace; the driver gets copies.
+        editable: settings, named as in ``settings``, of files that tests will replace, or of the folder of the fake
+            hardware; the driver gets copies.
         alpha: switch on the alpha features of resource.k8s.io.
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.
@@ -171,28 +181,15 @@ def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object])
         found.append(
             SandboxDriver(
                 tuple(drivers),
-                partial(_settings, spare),
+                partial(author_settings, spare),
                 device_classes(target),
                 values,
                 spare,
                 target=target,
-                successor=successor_loader(_settings, nodes, values),
+                successor=successor_loader(author_settings, nodes, values),
             )
         )
     return found
-
-
-def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseModel | None:
-    if driver.settings is None:
-        return None
-    try:
-        return driver.settings.model_validate(dict(given), by_name=True, by_alias=False)
-    except ValidationError as error:
-        texts = (
-            f"{'.'.join(map(str, item['loc']))}: {rule_text(item['msg'])}, not {short_repr(item['input'])}"
-            for item in error.errors(include_url=False)
-        )
-        raise ConfigurationError(f"settings of driver {driver.name}: {'; '.join(texts)}") from None
 
 
 class FailpointNotReached(AssertionError):

@@ -40,7 +40,10 @@ class Harness:
         return self._stage.namespace
 
     def apply(self, *manifests: str | Path | Mapping[str, Any]) -> None:
-        """Create the objects of manifests, in their order.
+        """Create the objects of manifests, in their order, or update those that exist, as ``kubectl apply`` does.
+
+        A field that is in the manifest applied before, but no longer in this one, is removed. An object that the test
+        did not create gets its former content when the test ends.
 
         Args:
             *manifests: paths of YAML files, YAML texts (which have several lines), or objects.
@@ -55,7 +58,7 @@ class Harness:
             except ConfigurationError as error:
                 raise error.with_traceback(None) from None
             for manifest in parsed:
-                self._background.call(self._stage.create(manifest))
+                self._background.call(self._stage.create_or_update(manifest))
 
     def delete(self, reference: str) -> None:
         """Delete an object that the test created, such as ``Pod/guest``, and wait until it is gone.

@@ -1,11 +1,11 @@
-"""The pytest plugin: the fixtures ``dra`` and ``dra_bed``, and their options."""
+"""The pytest plugin: the fixtures ``dra``, ``dra_bed`` and ``dra_hardware``, and their options."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,6 +16,7 @@ from dra_kit.text import escape_unprintable
 
 if TYPE_CHECKING:
     from dra_kit.testing.bed import TestBed
+    from dra_kit.testing.hardware import FakeHardware
     from dra_kit.testing.harness import Harness
 
 
@@ -42,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type="linelist",
     )
     parser.addini("dra_editable", "settings that name files which tests replace", type="args")
+    parser.addini(
+        "dra_hardware", "the setting that names the folder with the fake hardware, for the fixture dra_hardware"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,6 +93,30 @@ class _WithFields(logging.Formatter):
         return f"{line}{shown_fields(record)}{end}{rest}"
 
 
+_PASSED: Final = pytest.StashKey[bool]()
+_UNTIL_TEARDOWN: Final = "dra_until_teardown"
+"""Attribute of the reports of a test that passed, and is shown as passed or skipped when it has ended."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test that is marked with ``dra_killed`` passed: its end shows whether the step was reached."""
+    report = yield
+    if item.get_closest_marker("dra_killed") is not None and report.passed:
+        if report.when == "call":
+            item.stash[_PASSED] = True
+        if report.when == "call" or (report.when == "teardown" and item.stash.get(_PASSED, False)):
+            setattr(report, _UNTIL_TEARDOWN, True)
+    return report
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show such a test once: as passed when its teardown passed, else as skipped or as an error."""
+    if not getattr(report, _UNTIL_TEARDOWN, False):
+        return None
+    return ("passed", ".", "PASSED") if report.when == "teardown" else ("", "", "")
+
+
 @pytest.fixture(scope="session")
 def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
     """The cluster with the driver: a sandbox, or that of ``--dra-kubeconfig``; override this fixture to change it."""
@@ -102,7 +130,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
         bed = sandbox(
             *targets,
             settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
-            editable=pytestconfig.getini("dra_editable"),
+            editable=[*pytestconfig.getini("dra_editable"), *filter(None, [pytestconfig.getini("dra_hardware")])],
         )
     with ExitStack() as stack:
         try:
@@ -113,6 +141,22 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
         except DraKitError as error:
             raise pytest.fail.Exception(escape_unprintable(f"{error} [{error.code}]"), pytrace=False) from None
         yield value
+
+
+@pytest.fixture
+def dra_hardware(pytestconfig: pytest.Config, dra_bed: TestBed) -> Iterator[FakeHardware]:
+    """The fake hardware in the folder that the setting in ``dra_hardware`` names; undone when the test ends."""
+    setting = pytestconfig.getini("dra_hardware")
+    if pytestconfig.getoption("--dra-kubeconfig"):
+        pytest.skip("the hardware of a real cluster cannot be simulated")
+    if not setting:
+        raise pytest.fail.Exception(
+            "the fixture dra_hardware needs pytest's setting dra_hardware: the driver's setting that names the folder",
+            pytrace=False,
+        )
+    hardware = dra_bed.hardware(setting)
+    yield hardware
+    hardware.restore()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ MADE = {answers.project: answers for answers in ANSWERS}
 GIVEN = {
     "simple-driver": "DEVICE_0_MODE=fast",
     "partitionable-driver": "CARD_0_QUARTER_0_MODE=fast",
+    "modes-driver": "CARD_0_HD_0_MODE=fast",
     "shared-driver": "DEVICE_0_MEMORY=2Gi",
     "network-driver": "VF_0_MTU=9000",
     "unguarded-driver": "DEVICE_0_MODE=fast",

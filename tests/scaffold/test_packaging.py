@@ -37,8 +37,8 @@ def test_what_images_are_pinned_to_is_in_the_wheel_and_told_in_its_sbom(wheel: P
         found = {
             name.partition(".dist-info/")[2]: archive.read(name) for name in archive.namelist() if "/sboms/" in name
         }
-        pins = archive.read("dra_kit/share/requirements/runtime.txt")
-    assert pins == (REPOSITORY / "requirements" / "runtime.txt").read_bytes()
+        pins = {name: archive.read(f"dra_kit/share/requirements/{name}") for name in ("build.txt", "runtime.txt")}
+    assert pins == {name: (REPOSITORY / "requirements" / name).read_bytes() for name in pins}
     assert found == {"sboms/dra-kit.cdx.json": (REPOSITORY / "requirements" / "dra-kit.cdx.json").read_bytes()}
 
 

@@ -22,6 +22,7 @@ from dra_kit.admission.policy.shapes import (
     NullShape,
     NumberBounds,
     ObjectShape,
+    QuantityBounds,
     QuantityShape,
     ScalarShape,
     Shape,
@@ -133,9 +134,8 @@ def _scalar(shape: ScalarShape, value: str) -> CelTerm:
             return all_of(_number(value), *_limits(f"double({value})", bounds, lambda limit: repr(float(limit))))
         case DecimalShape():
             return any_of(_number(value), of_type(value, "string"))
-        case QuantityShape():
-            quantity = all_of(of_type(value, "string"), CelTerm(f"isQuantity({value}.trim())"))
-            return any_of(_number(value), quantity)
+        case QuantityShape(bounds):
+            return _quantity(bounds, value)
         case StringShape():
             return all_of(of_type(value, "string"), text_rules(shape, value))
         case EnumShape(values):
@@ -144,6 +144,25 @@ def _scalar(shape: ScalarShape, value: str) -> CelTerm:
 
 def _number(value: str) -> CelTerm:
     return any_of(of_type(value, "int"), of_type(value, "double"))
+
+
+_HUGE_EXPONENT: Final = "[eE][-+]?[0-9]{4,}$"
+"""Comparing such a quantity would keep the API server busy: it computes with all digits. The node decides."""
+
+
+def _quantity(bounds: QuantityBounds, value: str) -> CelTerm:
+    number, text = f"quantity(string({value}))", f"{value}.trim()"
+    of_number = all_of(_number(value), *_quantity_limits(bounds, number))
+    limits = all_of(*_quantity_limits(bounds, f"quantity({text})"))
+    if limits != TRUE:
+        limits = any_of(CelTerm(f"{text}.matches({string_literal(_HUGE_EXPONENT)})"), limits)
+    return any_of(of_number, all_of(of_type(value, "string"), CelTerm(f"isQuantity({text})"), limits))
+
+
+def _quantity_limits(bounds: QuantityBounds, value: str) -> Iterator[CelTerm]:
+    for operator, limit in ((">=", bounds.ge), (">", bounds.gt), ("<=", bounds.le), ("<", bounds.lt)):
+        if limit is not None:
+            yield CelTerm(f"{value}.compareTo(quantity({string_literal(limit)})) {operator} 0")
 
 
 def deep(shape: Shape, value: str, depth: int = 0) -> CelTerm:

@@ -39,6 +39,7 @@ from dra_kit.admission.policy.shapes import (
     NullShape,
     NumberBounds,
     ObjectShape,
+    QuantityBounds,
     QuantityShape,
     Shape,
     StringShape,
@@ -303,7 +304,6 @@ _WORDS: Final[dict[type[Shape], str]] = {
     NullShape: "null",
     BooleanShape: "true or false",
     DecimalShape: "a number, or a decimal number in a string",
-    QuantityShape: "a quantity such as 1Gi",
 }
 _MOST_KEYS: Final = 40
 """Maximum known keys in a message."""
@@ -329,6 +329,8 @@ def describe_shape(shape: Shape) -> str:
             return f"an integer{_bounds(bounds)}"
         case FloatShape(bounds):
             return f"a number{_bounds(bounds)}"
+        case QuantityShape(limits):
+            return f"a quantity{_bounds(limits) or ' such as 1Gi'}"
         case StringShape():
             return describe_string(shape)
         case EnumShape(values):
@@ -376,13 +378,13 @@ def _count(least: int | None, most: int | None, what: str) -> str:
     return f" of at least {counted(least, what)}" if least is not None else ""
 
 
-def _bounds(bounds: NumberBounds) -> str:
+def _bounds(bounds: NumberBounds | QuantityBounds) -> str:
     if bounds.ge is not None and bounds.le is not None and bounds.gt is None and bounds.lt is None:
         limits = [f"from {bounds.ge} to {bounds.le}"]
     else:
         names = {"of at least": bounds.ge, "above": bounds.gt, "of at most": bounds.le, "below": bounds.lt}
         limits = [f"{name} {limit}" for name, limit in names.items() if limit is not None]
-    if bounds.multiple_of is not None:
+    if isinstance(bounds, NumberBounds) and bounds.multiple_of is not None:
         limits.append(f"that is a multiple of {bounds.multiple_of}")
     return f" {' and '.join(limits)}" if limits else ""
 

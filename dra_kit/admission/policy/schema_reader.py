@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit.admission.policy.shapes import (
@@ -30,10 +31,11 @@ from dra_kit.admission.policy.shapes import (
     StringShape,
     TaggedShape,
     choice,
+    members,
     union,
 )
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.values.quantity import QUANTITY_SCHEMA
+from dra_kit.kubernetes.values.quantity import QUANTITY_SCHEMA, Quantity, quantity_limit
 
 _MOST_SHAPES: Final = 5_000
 """A model of more parts, which may be few that are used in many places, has no policy of a size that can be stored."""
@@ -135,12 +137,25 @@ class _Reader:
 
     def _function(self, schema: Schema, path: str, config: Schema) -> Shape:
         """Return the shape of a validator: after the type it can only refuse more, before it may take more."""
+        limit = quantity_limit(schema) if schema["type"] == "function-after" else None
+        if limit is not None:
+            return self._limited(self.read(schema["schema"], path, config), *limit, path)
         named = validator(schema)
         if schema["type"] == "function-after" or module(schema) == "pydantic.networks":
             self._note(path, named)
             return self.read(schema["schema"], path, config)
         where = "comes first" if schema["type"] == "function-before" else "is around it"
         return self._left(path, f"everything: {named} {where}, and may accept other types")
+
+    def _limited(self, shape: Shape, name: str, limit: Quantity, path: str) -> Shape:
+        """Return the shape of a quantity with one limit more."""
+        if name == "multiple_of":
+            self._note(path, f"that it is a multiple of {limit}")
+            return shape
+        return union(
+            QuantityShape(replace(member.bounds, **{name: str(limit)})) if isinstance(member, QuantityShape) else member
+            for member in members(shape)
+        )
 
     def _list(self, schema: Schema, path: str, config: Schema) -> Shape:
         items = self.read(schema["items_schema"], f"{path}[*]", config) if "items_schema" in schema else AnyShape()

@@ -48,8 +48,19 @@ class DecimalShape(Struct, frozen=True):
     """A number, or a text, of which nothing more is known."""
 
 
+class QuantityBounds(Struct, frozen=True):
+    """The limits of a quantity, as canonical texts."""
+
+    ge: str | None = None
+    gt: str | None = None
+    le: str | None = None
+    lt: str | None = None
+
+
 class QuantityShape(Struct, frozen=True):
     """A Kubernetes quantity: a text, with white space around it or without, or a number."""
+
+    bounds: QuantityBounds = QuantityBounds()
 
 
 class StringPattern(Struct, frozen=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
-from functools import lru_cache
+from fractions import Fraction
+from functools import lru_cache, partial
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 
 from dra_kit.kubernetes.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO, Amount, divide_up
 from dra_kit.kubernetes.values.json import text_schema
@@ -70,6 +72,10 @@ class Quantity:
 
     __slots__ = ("_amount", "_format", "_text")
 
+    __pydantic_serializer__: ClassVar[SchemaSerializer] = SchemaSerializer(
+        core_schema.any_schema(serialization=core_schema.to_string_ser_schema(when_used="always"))
+    )
+    """Makes ``Field(ge=Quantity("1Gi"))`` possible: pydantic writes limits into the JSON schema."""
     _amount: Amount
     _format: QuantityFormat
     _text: str | None
@@ -361,6 +367,9 @@ class QuantityField(Quantity):
     ``1024Mi``, but a Quantity becomes ``1Gi``. Models dump the text; sums and differences are plain quantities. Its
     JSON schema is that of quantities in CustomResourceDefinitions.
 
+    pydantic's limits apply: ``memory: dra.QuantityField = Field(ge="1Gi", le="80Gi", multiple_of="1Mi")``. Limits are
+    texts, numbers or quantities; ``<``, ``<=``, ``>``, ``>=`` and ``%`` accept the same.
+
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
 
@@ -386,6 +395,21 @@ class QuantityField(Quantity):
     def __repr__(self) -> str:
         return f"QuantityField({self.text!r})"
 
+    def __lt__(self, other: Quantity | str | float) -> bool:
+        return self.compare(_limit(other)) < 0
+
+    def __le__(self, other: Quantity | str | float) -> bool:
+        return self.compare(_limit(other)) <= 0
+
+    def __gt__(self, other: Quantity | str | float) -> bool:
+        return self.compare(_limit(other)) > 0
+
+    def __ge__(self, other: Quantity | str | float) -> bool:
+        return self.compare(_limit(other)) >= 0
+
+    def __mod__(self, other: Quantity | str | float) -> Fraction:
+        return Fraction(self.as_decimal) % Fraction(_limit(other).as_decimal)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -403,6 +427,40 @@ class QuantityField(Quantity):
             "pattern": _PATTERN,
             "x-kubernetes-int-or-string": True,
         }
+
+
+_LIMITS: Final = frozenset({"ge", "gt", "le", "lt", "multiple_of"})
+
+
+def quantity_limit(schema: Mapping[str, Any]) -> tuple[str, Quantity] | None:
+    """Return the limit of a quantity that pydantic's schema of a validator checks: ``("ge", Quantity("1Gi"))``.
+
+    Returns:
+        None for a validator of any other kind, and for one around something that is not a quantity.
+
+    Raises:
+        ValueError: the limit is not a quantity, is a multiple of zero, or is none that quantities have.
+    """
+    function, inner = schema["function"]["function"], schema["schema"]
+    if not isinstance(function, partial) or not function.func.__module__.startswith("pydantic."):
+        return None
+    while inner["type"] in {"function-after", "nullable"}:
+        inner = inner["schema"]
+    if inner["type"] != "function-plain" or not QUANTITY_SCHEMA.items() <= (inner.get("metadata") or {}).items():
+        return None
+    [(name, given)] = function.keywords.items()
+    if name not in _LIMITS:
+        raise ValueError(f"{name} does not apply to quantities")
+    limit = _limit(given)
+    if name == "multiple_of" and not limit.sign:
+        raise ValueError("multiple_of is 0")
+    return name, limit
+
+
+def _limit(value: Quantity | str | float) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    return Quantity(repr(value)) if isinstance(value, float) else Quantity(value)
 
 
 def _field_from_json(value: Any) -> QuantityField:

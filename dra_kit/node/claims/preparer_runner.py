@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, cast
 
 from msgspec import Struct, field
@@ -54,6 +55,7 @@ class PreparerRunner(Struct, frozen=True):
     Attributes:
         started: set once the preparer's ``startup`` has returned.
         checks_device_files: whether device files are checked on the host.
+        simulated_in: folders of simulated hardware, see :func:`check_device_nodes`; None on a real node.
         cluster_pool_devices: devices in pools without a node; None if the driver has none.
     """
 
@@ -67,6 +69,7 @@ class PreparerRunner(Struct, frozen=True):
     hardware: HardwareHandle
     verifier: EffectVerifier
     checks_device_files: bool = True
+    simulated_in: Sequence[Path] | None = None
     cluster_pool_devices: ClusterPoolDevices | None = None
     _in_progress: dict[str, ClaimEffects] = field(default_factory=dict)
 
@@ -125,7 +128,7 @@ class PreparerRunner(Struct, frozen=True):
     def check_device_nodes(self, spec: Spec | None) -> None:
         """Call :func:`check_device_nodes`, unless these checks are switched off."""
         if self.checks_device_files:
-            check_device_nodes(spec)
+            check_device_nodes(spec, self.simulated_in)
 
     async def effects_hold(self, record: ClaimRecord) -> bool:
         """Return whether all effects of a prepared claim are in force, as far as is known; calls the author's code."""
@@ -490,44 +493,64 @@ def _decoded(
 _TYPES: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
 
 
-def check_device_nodes(spec: Spec | None) -> None:
+def check_device_nodes(spec: Spec | None, simulated_in: Sequence[Path] | None = None) -> None:
     """Check that the device files that the container runtime will look for exist.
 
     The runtime takes type and numbers from the host's file and does not start the container if that is missing. A
     device node whose type and numbers are in the spec needs no file (CDI's Go library 1.1.1, ``fillMissingInfo``).
 
+    Args:
+        spec: the claim's CDI spec.
+        simulated_in: in a sandbox, the folders of simulated hardware. Only root can make device nodes, so any file
+            will do, on the machine or at the same path below one of these folders.
+
     Raises:
         NotYet: a path is missing or is not such a device (code ``device-node-missing``). It may appear later, so what
             was done for the claim stays in effect until the kubelet asks again.
     """
-    for node in _from_host(spec):
+    for owner, node in _from_host(spec):
         path = node.host_path or node.path
+        if simulated_in is not None:
+            places = [Path(path), *(root / path.lstrip("/") for root in simulated_in)]
+            if not any(os.path.lexists(place) for place in places):
+                raise NotYet(
+                    f"device node {path}{owner} is not on this machine, so no container could start; create it in the "
+                    "folder of the simulated hardware that a setting of the driver names, or give the DeviceNode type, "
+                    "major and minor",
+                    code="device-node-missing",
+                )
+            continue
         try:
             mode = os.lstat(path).st_mode  # like the library, do not follow links
         except OSError as error:
-            raise _missing(node, path, f"is not on the node: {error.strerror}") from None
+            raise _missing(node, owner, f"is not on the node: {error.strerror}") from None
         found = _TYPES.get(stat.S_IFMT(mode), "")
         if stat.S_ISLNK(mode):
-            raise _missing(node, path, "is a link, which container runtimes do not follow; use the path of its target")
+            why = "is a link, which container runtimes do not follow; use the path of its target"
+            raise _missing(node, owner, why)
         if not found or found != (node.type or found):
             wanted = {"b": "block device", "c": "character device", "p": "FIFO"}.get(node.type, "device file")
-            raise _missing(node, path, f"is not a {wanted}")
+            raise _missing(node, owner, f"is not a {wanted}")
 
 
-def _from_host(spec: Spec | None) -> Iterator[DeviceNode]:
-    """Yield the device nodes that take type or numbers from the host's file."""
+def _from_host(spec: Spec | None) -> Iterator[tuple[str, DeviceNode]]:
+    """Yield the device nodes that take type or numbers from the host's file, and whose they are."""
     if spec is None:
         return
-    for edits in (spec.container_edits, *(device.container_edits for device in spec.devices)):
+    parts = [("", spec.container_edits)]
+    # CDI names of devices are uid:request:pool:device
+    parts += [(f" of device {device.name.partition(':')[2]}", device.container_edits) for device in spec.devices]
+    for owner, edits in parts:
         for node in edits.device_nodes:
             if not node.type or (not node.major and node.type != "p"):
-                yield node
+                yield owner, node
 
 
-def _missing(node: DeviceNode, path: str, why: str) -> NotYet:
+def _missing(node: DeviceNode, owner: str, why: str) -> NotYet:
+    path = node.host_path or node.path
     wanted = f", for {node.path} in the container," if path != node.path else ""
     return NotYet(
-        f"device node {path}{wanted} {why}; load the kernel driver that creates it, or, if this process does not see "
-        "the node's /dev, start it with --no-check-device-nodes",
+        f"device node {path}{owner}{wanted} {why}; load the kernel driver that creates it, or, if this process does "
+        "not see the node's /dev, start it with --no-check-device-nodes",
         code="device-node-missing",
     )

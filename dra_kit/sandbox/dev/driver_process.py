@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Self
 
 from pydantic import ValidationError
@@ -38,7 +39,11 @@ class RollingUpdater:
         log_level: str,
         log: Callable[[str], None],
         waiting: Callable[[str], None],
+        folders: Sequence[Path] = (),
+        writes: Callable[[Path], None] = lambda _: None,
     ) -> None:
+        self._folders = list(folders)
+        self._writes = writes
         self._sandbox = sandbox
         self._arguments = list(arguments)
         self._time_scale = time_scale
@@ -64,7 +69,7 @@ class RollingUpdater:
         """
         begin = time.monotonic()
         spare, self._spare = self._spare, None
-        fresh = spare if spare and spare.runs else await DriverProcess.spawn(self._log)
+        fresh = spare if spare and spare.runs else await DriverProcess.spawn(self._log, self._writes)
         try:
             report = await self._served(fresh)
             self._require_name(report.driver)
@@ -103,7 +108,7 @@ class RollingUpdater:
     async def prepare(self) -> None:
         """Have a process load all but the author's code, which is most of a start, before it is needed."""
         if self._spare is None:
-            self._spare = await DriverProcess.spawn(self._log)
+            self._spare = await DriverProcess.spawn(self._log, self._writes)
 
     async def _served(self, fresh: DriverProcess) -> StateReport:
         self._starting = asyncio.create_task(fresh.serve(self._orders(), self._waiting))
@@ -137,6 +142,7 @@ class RollingUpdater:
             webhook=self._webhook,
             since=None if self._has_served else sandbox.beginning,
             log_level=self._log_level,
+            folders=self._folders,
         )
 
     async def _call_webhook(self, configuration: dict[str, Any] | None) -> None:
@@ -165,8 +171,11 @@ _LAST_LINES: Final = 0.5  # seconds to read the output of a process after its ex
 class DriverProcess:
     """A process of the driver; it exits when this process does, even if this one is killed."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, log: Callable[[str], None], writes: Callable[[Path], None]
+    ) -> None:
         self._process = process
+        self._writes = writes
         self._log = log
         self._last_line = ""
         self._reports: asyncio.Queue[StateReport | None] = asyncio.Queue()
@@ -175,15 +184,18 @@ class DriverProcess:
         self._readers = [asyncio.create_task(self._hear()), asyncio.create_task(self._read_log())]
 
     @classmethod
-    async def spawn(cls, log: Callable[[str], None]) -> Self:
-        """Return a process that waits for its orders; it has read no file of the author's."""
+    async def spawn(cls, log: Callable[[str], None], writes: Callable[[Path], None]) -> Self:
+        """Return a process that waits for its orders; it has read no file of the author's.
+
+        ``log`` gets the lines of its log, ``writes`` each file that it changes in the folders of its orders.
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", MODULE,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C is for the cluster, which ends its driver in order
         )  # fmt: skip
-        return cls(process, log)
+        return cls(process, log, writes)
 
     async def serve(self, orders: StartOrder, waiting: Callable[[str], None]) -> StateReport:
         """Run the driver, and return its report that it is ready.
@@ -247,7 +259,11 @@ class DriverProcess:
         try:
             async for line in _lines(self._process.stdout):
                 with suppress(ValidationError):  # not a report of our process; the line goes to the log
-                    self._reports.put_nowait(StateReport.model_validate_json(line))
+                    report = StateReport.model_validate_json(line)
+                    if report.state == "writes":
+                        self._writes(Path(report.text))
+                    else:
+                        self._reports.put_nowait(report)
         finally:
             self._reports.put_nowait(None)
 

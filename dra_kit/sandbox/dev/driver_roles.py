@@ -46,6 +46,7 @@ class StartOrder(BaseModel):
         directory: for files of this process.
         since: None where a process has served before it; else see :class:`dra_kit.controller.agent.ControllerSettings`.
         log_level: least level that is logged; empty: what the author logs from info, what dra-kit logs from warning.
+        folders: folders in which files that the process writes are reported.
     """
 
     arguments: list[str]
@@ -58,6 +59,7 @@ class StartOrder(BaseModel):
     webhook: bool
     since: str | None
     log_level: str
+    folders: list[Path] = []
 
 
 class StateReport(BaseModel):
@@ -65,11 +67,11 @@ class StateReport(BaseModel):
 
     Attributes:
         state: ``waiting``: it has not come up yet; ``ready``: it serves, and has published its devices; ``failed``: it
-            cannot be used, and exits.
+            cannot be used, and exits; ``writes``: it changes the file ``text``.
         webhook: the ValidatingWebhookConfiguration that calls its webhook role; None if it lacks that role.
     """
 
-    state: Literal["waiting", "ready", "failed"]
+    state: Literal["waiting", "ready", "failed", "writes"]
     text: str = ""
     driver: str = ""
     webhook: dict[str, Any] | None = None

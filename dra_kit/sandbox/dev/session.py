@@ -105,6 +105,7 @@ class DevSession:
         self.remaining: Sequence[str] = ()
         """Changes of hardware that could not be undone at the end."""
         self._at_once: Counter[Path] = Counter()
+        self._written: set[Path] = set()  # by the driver's process
 
     def submit(self, event: Event) -> None:
         """Queue a request to run after the current one; a reload that does not come up is not waited for."""
@@ -145,6 +146,8 @@ class DevSession:
             log_level=development.log_level,
             log=self._log,
             waiting=self._wait,
+            folders=development.folders,
+            writes=self._written.add,
         )
         try:
             await updates.prepare()
@@ -236,9 +239,19 @@ class DevSession:
             await self._apply(sandbox)
 
     def _is_written_by_driver(self, path: Path) -> bool:
-        """Return whether a file changes after each start, so that reloads would never stop."""
+        """Return whether the driver changes a file that is not code, so that reloads would never stop.
+
+        The process reports what its Python code changes. Other files belong to it if they change after each start.
+        """
         if path.suffix == ".py":
             return False
+        if path.resolve() in self._written:
+            if path not in self._at_once:
+                self._log(
+                    f"{path} is written by the driver; it is not watched: have the driver write below {{directory}}"
+                )
+            self._at_once[path] = _OF_ITSELF
+            return True
         if self._at_once[path] < _OF_ITSELF:
             self._at_once[path] = self._at_once[path] + 1 if time.monotonic() - self._started < _AT_ONCE else 0
             if self._at_once[path] == _OF_ITSELF:

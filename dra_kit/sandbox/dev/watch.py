@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,10 +71,19 @@ class FileWatcher:
                 present = await self._settled(present)
                 changed = [path for path in {**self._known, **present} if self._known.get(path) != present.get(path)]
                 self._known = present
+                changed = await asyncio.to_thread(self._without_ignored, changed)
                 if changed:
                     yield sorted(changed)
                 begin = self._clock()
             await self._sleep(max(_INTERVAL, (self._clock() - begin) * _SHARE))
+
+    def _without_ignored(self, changed: Sequence[Path]) -> list[Path]:
+        """Return the files that git does not ignore; those that are named are never ignored."""
+        named = {path for path in changed if path in self._files or path.parent in self._files}
+        ignored: set[Path] = set()
+        for folder in self._folders:
+            ignored |= ignored_by_git(folder, [path for path in changed if folder in path.parents])
+        return [path for path in changed if path in named or path not in ignored]
 
     async def _settled(self, present: Snapshot) -> Snapshot:
         end = self._clock() + _SETTLE_MAX
@@ -81,6 +93,36 @@ class FileWatcher:
             if before == present:
                 break
         return present
+
+
+def ignored_by_git(folder: Path, files: Sequence[Path]) -> set[Path]:
+    """Return which files in a folder git ignores; in a folder of no repository, the files in ``.gitignore``.
+
+    Without git, none are ignored.
+    """
+    git = shutil.which("git")
+    if not files or git is None:
+        return set()
+    repository = _check_ignore(git, folder, files)
+    if repository is not None:
+        return repository
+    with tempfile.TemporaryDirectory() as empty:
+        subprocess.run([git, "init", "--quiet", "--bare", empty], capture_output=True, check=False)
+        return _check_ignore(git, folder, files, f"--git-dir={empty}", "--work-tree=.") or set()
+
+
+def _check_ignore(git: str, folder: Path, files: Sequence[Path], *options: str) -> set[Path] | None:
+    """Return what git answers; None if it cannot answer."""
+    names = {os.path.relpath(path, folder): path for path in files}
+    run = subprocess.run(
+        [git, "-c", "core.fsmonitor=false", *options, "check-ignore", "-z", "--stdin"],
+        cwd=folder,
+        input="\0".join(names).encode(errors="surrogateescape"),
+        capture_output=True,
+        check=False,
+    )
+    answers = run.stdout.decode(errors="surrogateescape").split("\0")
+    return {names[name] for name in answers if name in names} if run.returncode in {0, 1} else None
 
 
 def _below(folder: Path) -> Iterator[tuple[Path, Identity]]:

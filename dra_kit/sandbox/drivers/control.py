@@ -194,6 +194,20 @@ class SandboxDriverControl:
         """See :func:`dra_kit.sandbox.drivers.settings.read_setting_files`."""
         return await asyncio.to_thread(read_setting_files, [self.on(node).author for node in self.nodes], place)
 
+    def folders(self, setting: str) -> Mapping[str, Path]:
+        """Return the folder that a setting in the editable ones names on each node, by the node's name.
+
+        Raises:
+            ConfigurationError: the setting names no folder, or none that is the sandbox's copy.
+        """
+        found = {node.name: getattr(self.on(node).author, setting, None) for node in self.nodes}
+        if setting not in self._edited or not all(isinstance(path, Path) and path.is_dir() for path in found.values()):
+            raise ConfigurationError(
+                f"the driver's setting {setting!r} names no folder that tests can change; name a setting of type Path "
+                "in pytest's setting dra_hardware, or in editable= of sandbox(…)"
+            )
+        return {name: path for name, path in found.items() if isinstance(path, Path)}
+
     async def replace_file(self, setting: str, text: str) -> str:
         """See :func:`dra_kit.sandbox.drivers.settings.replace_setting_files`."""
         return await replace_setting_files([self.on(node).author for node in self.nodes], self._edited, setting, text)

@@ -20,17 +20,36 @@ if TYPE_CHECKING:
 
 
 def copy_edited_files(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
-    """Copy files that settings name into a directory, where they may be changed; return settings that name the copies.
+    """Copy files and folders that settings name, so that they may be changed; return settings that name the copies.
+
+    A folder in the node's own directory (``{directory}``) that does not exist is created.
 
     Raises:
-        ConfigurationError: the setting does not exist or does not name a file.
+        ConfigurationError: the setting does not exist, or does not name a file or a folder of the project.
     """
     copies: dict[str, Path] = {}
     for name in names:
+        path = _value(settings, name, "whose file can be replaced")
+        if isinstance(path, Path) and directory.parents[1] in path.parents and not path.exists():
+            path.mkdir(parents=True)
+            copies[name] = path
+            continue
+        if isinstance(path, Path) and path.is_dir():
+            copies[name] = _copy_folder(name, path, directory / name)
+            continue
         path = _file_of(settings, name)
         directory.mkdir(parents=True, exist_ok=True)
         copies[name] = Path(shutil.copy(path, directory / path.name))
     return settings.model_copy(update=copies) if settings else None
+
+
+def _copy_folder(name: str, path: Path, copy: Path) -> Path:
+    if Path.cwd().resolve() not in path.resolve().parents:  # such as /sys
+        raise ConfigurationError(
+            f"the driver's setting {name!r} names {path}, which is not a folder below {Path.cwd()}; name the folder of "
+            "the simulated hardware in [tool.dra-kit.sandbox.settings]"
+        )
+    return Path(shutil.copytree(path, copy, symlinks=True))
 
 
 def _file_of(settings: BaseModel | None, name: str) -> Path:
@@ -150,7 +169,7 @@ def node_settings(
         leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
         effects_interval=_EFFECTS_INTERVAL / time_scale,
         child_environment={MARK_VARIABLE: mark},
-        check_device_nodes=False,  # nothing applies them here, and simulated hardware lacks device nodes
+        simulated_hardware=True,
         author=author,
     )
 

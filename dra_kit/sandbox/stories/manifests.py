@@ -127,6 +127,50 @@ def in_namespace(resource: Resource, body: Mapping[str, Any], namespace: str) ->
     return {**body, "metadata": {**({"namespace": namespace} if resource.namespaced else {}), **body["metadata"]}}
 
 
+def update_patch(former: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch with which ``kubectl apply`` updates an object; empty if nothing changes.
+
+    Lists whose items have names are merged by name, as kubectl merges containers and volumes; others are replaced.
+
+    Args:
+        former: the manifest that was applied before; empty if it is not known.
+        wanted: the manifest.
+        live: the object as the API server has it.
+    """
+    return _merge_patch(live, _three_way(former, wanted, live))
+
+
+def _three_way(former: Any, wanted: Any, live: Any) -> Any:
+    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
+        known = former if isinstance(former, Mapping) else {}
+        given = {key: value for key, value in wanted.items() if value is not None}
+        removed = {*known, *wanted} - given.keys()
+        merged = {key: value for key, value in live.items() if key not in removed}
+        return merged | {key: _three_way(known.get(key), value, live.get(key)) for key, value in given.items()}
+    if _has_names(wanted) and _has_names(live):
+        known = {item["name"]: item for item in former} if _has_names(former) else {}
+        there = {item["name"]: item for item in live}
+        names = {item["name"] for item in wanted}
+        merged_items = [_three_way(known.get(item["name"]), item, there.get(item["name"])) for item in wanted]
+        return [*merged_items, *(item for item in live if item["name"] not in {*names, *known})]
+    return wanted
+
+
+def _has_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) and "name" in item for item in value)
+
+
+def _merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    patch: dict[str, Any] = dict.fromkeys(key for key in live if key not in wanted)
+    for key, value in wanted.items():
+        before = live.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            patch |= {key: inner} if (inner := _merge_patch(before, value)) else {}
+        elif key not in live or before != value:
+            patch[key] = value
+    return patch
+
+
 class Manifest(Struct, frozen=True):
     """One object of a file."""
 

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -42,7 +42,13 @@ from dra_kit.sandbox.stories.facts import (
     published_devices,
     published_pools,
 )
-from dra_kit.sandbox.stories.manifests import KindDiscovery, Manifest, apply_object, in_namespace
+from dra_kit.sandbox.stories.manifests import (
+    KindDiscovery,
+    Manifest,
+    apply_object,
+    in_namespace,
+    update_patch,
+)
 
 POLL_SECONDS = 0.3
 """Seconds between two looks at the cluster; the first ones follow sooner."""
@@ -121,6 +127,7 @@ class StoryNamespace:
         self._leftovers = leftovers
         self._waiting: Callable[[Sequence[str], float], None] | None = waiting
         self._former_files: dict[tuple[str, str], str] = {}  # by driver and setting
+        self._former_objects: dict[tuple[Resource, str, str | None], ObjectView] = {}
         self._ill: set[tuple[str, str, str]] = set()  # drivers, their devices, and reasons
         self._remains = LeftoverCheck(cluster, namespace if own else None)
 
@@ -170,6 +177,51 @@ class StoryNamespace:
         if not isinstance(problem, Unavailable):
             self.created.remove(made)
         raise problem
+
+    async def create_or_update(self, manifest: Manifest) -> None:
+        """Create an object, or change an existing one as ``kubectl apply`` does.
+
+        Fields that the manifest applied before had, and this one lacks, are removed. Fields that others have set stay.
+        An object that was not created here gets its former content at the end.
+
+        Raises:
+            ConfigurationError: the API server has no such kind.
+            KubeError: the API server rejects it; unknown fields are rejected, too.
+        """
+        try:
+            await self.create(manifest)
+        except Conflict as error:
+            problem: KubeError = error
+            resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
+            place = self.namespace if resource.namespaced else None
+            key = (resource, manifest.name, place)
+            known = next((item for item in self.created if (item.resource, item.name, item.namespace) == key), None)
+            async for _ in self.until_deadline():
+                live = await self._client.get(resource, manifest.name, place)
+                if known is None:
+                    self._former_objects.setdefault(key, live)
+                patch = update_patch({} if known is None else known.manifest.body, manifest.body, live)
+                if patch:
+                    patch.setdefault("metadata", {})["resourceVersion"] = live["metadata"]["resourceVersion"]
+                try:
+                    stored = await self._client.patch(resource, manifest.name, patch, place, strict=True)
+                except Conflict as changed:  # by another client, meanwhile
+                    problem = changed
+                    continue
+                if known is not None:
+                    self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
+                return
+            raise problem from None
+
+    async def _restore_objects(self) -> None:
+        """Give objects that were not created here the content that they had."""
+        for (resource, name, place), former in self._former_objects.items():
+            with suppress(NotFound):
+                live = await self._client.get(resource, name, place)
+                version = live["metadata"]["resourceVersion"]
+                await self._client.update(
+                    resource, {**former, "metadata": {**former["metadata"], "resourceVersion": version}}
+                )
 
     async def _lacks_account(self, resource: Resource, body: ObjectView) -> bool:
         """Return whether it is a pod without its service account: a new namespace gets it a moment later."""
@@ -287,6 +339,7 @@ class StoryNamespace:
         others = [item for item in reversed(self.created) if item not in running and item not in groups]
         remaining += await self._remove(others, end)
         remaining += await self._settle(self._remains.claims, end)
+        await self._restore_objects()
         if self._own:
             await self._delete(NAMESPACES, self.namespace, None)
         for look in (self._remains.namespaces, self._remains.node):

@@ -1,4 +1,4 @@
-"""A driver rejects models whose validation a small claim could make arbitrarily slow."""
+"""A driver rejects models whose validation a small claim could make arbitrarily slow, or which must fail."""
 
 from __future__ import annotations
 
@@ -176,3 +176,28 @@ def test_other_models_are_accepted(annotation: Any) -> None:
 def test_an_undefined_name_is_reported() -> None:
     with pytest.raises(dra.ConfigurationError, match="config PizzaConfig: Cheese is not defined"):
         decoder("list[Cheese]")
+
+
+LIMITS = 'write ge, gt, le, lt or multiple_of with a quantity, such as Field(ge="1Gi")'
+
+
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        ({"ge": "1Q"}, "'1Q' is not a quantity: it must be a number"),
+        ({"multiple_of": 0}, "multiple_of is 0"),
+        ({"max_length": 3}, "max_length does not apply to quantities"),
+    ],
+)
+def test_limit_that_no_quantity_can_have_is_rejected_when_the_driver_is_made(limit: Any, problem: str) -> None:
+    with pytest.raises(dra.ConfigurationError) as caught:
+        decoder(Annotated[dra.QuantityField, Field(**limit)])
+    start = f"config PizzaConfig: field size of PizzaConfig has a limit that a quantity cannot have: {problem}"
+    assert str(caught.value).startswith(start)
+    assert str(caught.value).endswith(LIMITS)
+
+
+def test_quantity_beyond_its_limit_is_reported_with_the_limit() -> None:
+    limited = decoder(Annotated[dra.QuantityField, Field(le=dra.Quantity("8Gi"))])
+    with pytest.raises(dra.InvalidConfig, match='size: must be at most 8Gi, not "9Gi"'):
+        limited.decode({"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig", "size": "9Gi"})

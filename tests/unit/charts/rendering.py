@@ -34,7 +34,7 @@ def target(folder: Path, settings: str) -> Path:
     """A driver with settings, whose fields are lines of a pydantic model."""
     file = folder / "pizzeria.py"
     file.write_text(
-        "import dra_kit as dra\nfrom typing import Literal\nfrom pydantic import BaseModel, Field\n"
+        "import dra_kit as dra\nfrom typing import Literal\nfrom pydantic import BaseModel, Field, FilePath\n"
         f"class Settings(BaseModel):\n{settings}"
         "class Oven(dra.DeviceProvider):\n    def discover(self): yield []\n"
         "class Waiter(dra.Preparer):\n    def prepare(self, claim, device): return dra.Prepared()\n"

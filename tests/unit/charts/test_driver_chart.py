@@ -20,6 +20,15 @@ def made(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["chart", *map(str, arguments)])
 
 
+def project_with(folder: Path, fields: str, settings: dict[str, Any]) -> Path:
+    """A project whose driver has settings, and whose values set some."""
+    file = target(folder, fields)
+    (folder / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pizzeria:driver"\n')
+    (folder / "deploy").mkdir()
+    (folder / "deploy" / "values.yaml").write_text(yaml.safe_dump({"node": {"settings": settings}}))
+    return file
+
+
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "chart"
@@ -88,3 +97,48 @@ def test_it_is_made_again_and_again_but_over_nothing_else(chart: Path, tmp_path:
 def test_without_a_driver_it_is_where_the_chart_is() -> None:
     assert made().output == f"{CHART}\n"
     assert "TARGET requires --values or --directory" in made(PROJECT).output
+
+
+LIMITED = (
+    "    ovens: int = Field(default=1, ge=1)\n"
+    "    memory: dra.QuantityField = Field(default=dra.QuantityField('1Gi'), ge='1Gi', le='8Gi')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"ovens": 1.5}, "--ovens (DRIVER_OVENS): must be an integer, not '1.5'"),
+        ({"ovens": -2}, "--ovens (DRIVER_OVENS): must be at least 1, not '-2'"),
+        ({"ovens": True}, "--ovens (DRIVER_OVENS): must be an integer, not 'true'"),
+        ({"memory": "9Gi"}, "--memory (DRIVER_MEMORY): must be at most 8Gi, not '9Gi'"),
+        ({"memory": "lots"}, "--memory (DRIVER_MEMORY): 'lots' is not a quantity"),
+        ({"ovns": 1}, "driver dra.pizza has no setting 'ovns'; did you mean \"ovens\"? its settings: ovens, memory"),
+    ],
+)
+def test_wrong_setting_in_the_values_of_the_project_is_rejected(
+    settings: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    project = project_with(tmp_path, LIMITED, settings)
+    refused = made(project, "--values", "-")
+    assert refused.exit_code == 2
+    assert "deploy/values.yaml: node.settings: " in refused.output
+    assert problem in refused.output
+
+
+def test_setting_that_only_a_node_can_check_is_accepted(tmp_path: Path) -> None:
+    fields = "    menu: FilePath\n    oven: str\n    ovens: int = 1\n    memory: dra.QuantityField = '1'\n"
+    project = project_with(tmp_path, fields, {"menu": "/only/on/nodes.yaml", "ovens": "{{ .Values.ovens }}"})
+    assert made(project, "--values", "-").exit_code == 0
+
+
+def test_helm_rejects_integers_and_quantities_of_the_wrong_form(tmp_path: Path, helm: Helm) -> None:
+    assert made(target(tmp_path, LIMITED), "--directory", tmp_path / "chart").exit_code == 0
+    image = {"repository": "images.example/pizza", "tag": "1"}
+    values = {"target": "pizzeria:driver", "image": image}
+    for wrong in ({"ovens": 1.5}, {"ovens": -2}, {"memory": "lots"}):
+        with pytest.raises(Refused, match=next(iter(wrong))):
+            helm.render({**values, "node": {"settings": wrong}}, chart=tmp_path / "chart")
+    given = {"ovens": 3, "memory": "2Gi"}
+    environment = helm.render({**values, "node": {"settings": given}}, chart=tmp_path / "chart").environment("node")
+    assert (environment["DRIVER_OVENS"], environment["DRIVER_MEMORY"]) == ("3", "2Gi")

@@ -22,6 +22,7 @@ TOPICS = [
     "effects.md",
     "health.md",
     "hot-plug.md",
+    "modes.md",
     "network-attached.md",
     "partitions.md",
     "programs-and-objects.md",

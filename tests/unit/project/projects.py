@@ -20,6 +20,7 @@ def _answers(project: str, **others: object) -> Answers:
 ANSWERS: Final = (
     _answers("simple-driver"),
     _answers("partitionable-driver", kind="partitionable"),
+    _answers("modes-driver", kind="modes"),
     _answers("shared-driver", kind="shared"),
     _answers("network-driver", kind="network"),
     _answers("unguarded-driver", webhook=False),

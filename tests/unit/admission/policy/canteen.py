@@ -138,6 +138,8 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     size: Size = Size.SMALL
     heat: Heat = Heat.LOW
     memory: dra.QuantityField = dra.QuantityField("1Gi")
+    share: Annotated[dra.QuantityField, Field(ge="1Gi", lt=dra.Quantity("8Gi"))] | None = None
+    cores: dra.QuantityField | None = Field(default=None, gt=0, le=64)
     perhaps: int | None = None
     odd_key: int = Field(default=0, alias="odd-key.1")
     reserved: int = Field(default=0, alias="in")
@@ -186,6 +188,7 @@ class Left(dra.OpaqueConfig, api_version=API_VERSION):
     amount: Annotated[decimal.Decimal, Field(ge=1)] = decimal.Decimal(1)
     unique: Annotated[set[int], Field(min_length=2, max_length=2)] = {1, 2}
     half: Annotated[float, Field(multiple_of=0.5)] = 0.5
+    whole: Annotated[dra.QuantityField, Field(ge=0, multiple_of=1)] = dra.QuantityField("1")
     as_text: Annotated[int, BeforeValidator(int)] = 0
     positive: Annotated[int, AfterValidator(abs)] = 0
     anyhow: Anyhow = Anyhow.FAST
@@ -241,6 +244,11 @@ _SALAD = st.fixed_dictionaries(
 )
 _COURSE = st.one_of(_SOUP, _SALAD)
 _WORDS = st.text(alphabet="abx-1 é", max_size=4)
+_QUANTITIES = st.builds(
+    "{}{}".format,
+    st.decimals(-3, 3000, places=2) | st.integers(-3, 2**40),
+    st.sampled_from(["", "", "m", "n", "k", "M", "G", "Ki", "Mi", "Gi", "e2", "E-2", "e30", "GB"]),
+)
 LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "Scalars": {
         "on": st.booleans(),
@@ -261,6 +269,9 @@ LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "size": st.sampled_from(["small", "large", 3, 3.0, "SMALL"]),
         "heat": st.sampled_from([0, 2, False, 1, 2.0, "2"]),
         "memory": st.sampled_from(["1Gi", " 1Gi", "1.5", 1, 2.5, "1GiB", "", "1e3", True, None]),
+        "share": _QUANTITIES
+        | st.sampled_from(["1Gi", " 1024Mi ", "1023Mi", 2**30, 2**30 - 1, "8Gi", "7.99Gi", "-2Gi"]),
+        "cores": _QUANTITIES | st.none() | st.integers(-2, 66) | st.floats(-1, 65),
         "perhaps": st.none() | st.integers(),
         "odd-key.1": st.integers(0, 2),
         "in": st.integers(0, 2),
@@ -318,6 +329,7 @@ LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "amount": st.sampled_from([1, 1.5, "2.5", "x", 0, None]),
         "unique": st.lists(st.integers(0, 2), max_size=4),
         "half": st.sampled_from([0.5, 1, 0.3]),
+        "whole": _QUANTITIES | st.sampled_from([1, 1.5, -2, "1.5", "-2", "2", "1500m", "2000m", "0"]),
         "as_text": st.sampled_from(["5", 5, 5.5, True, None]),
         "positive": st.integers(-2, 2),
         "anyhow": JUNK,

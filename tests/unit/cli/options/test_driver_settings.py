@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,11 @@ from pydantic import BaseModel, Field, SecretStr, create_model, field_validator,
 
 import dra_kit as dra
 from dra_kit.author.settings import author_settings
+from dra_kit.cli.app import cli
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.cli.options import TargetCommand
 from dra_kit.errors import ConfigurationError
+from dra_kit.testing import sandbox
 
 
 class Provider(dra.DeviceProvider):
@@ -305,3 +308,46 @@ def test_unknown_option_is_reported(role: click.Command) -> None:
     assert result.exit_code == 2
     assert "No such option" in result.output
     assert "--menu" in result.output
+
+
+JSON = st.recursive(
+    st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([1.5, 2.0, "2", "1.5", "-2", "fast", "a,b", "[1]", "{}", "true"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["pods", "a"]), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@given(st.sampled_from(sorted({field for field, *_ in CASES} | {"dry_run"})), JSON)
+def test_value_in_a_project_is_read_as_the_node_reads_what_the_chart_writes(name: str, value: Any) -> None:
+    text = value if isinstance(value, str) else json.dumps(2 if value == 2 else value, separators=(",", ":"))
+    wanted: object
+    try:
+        wanted = given_by(env={f"DRIVER_{name.upper()}": text})
+    except (ConfigurationError, AssertionError):  # the second: click rejects a wrong bool
+        wanted = None
+    try:
+        found: object = author_settings(driver_with(Settings), {name: value})
+    except ConfigurationError:
+        found = None
+    assert found == wanted
+
+
+@pytest.mark.parametrize("value", ["true", '"many"', "1.5", "0"])
+def test_setting_of_a_project_that_the_node_rejects_is_rejected_by_sandbox_lint_and_tests(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kitchen.py").write_text(TARGET)
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.dra-kit]\ndriver = "kitchen:driver"\n[tool.dra-kit.sandbox.settings]\nworkers = {value}\n'
+    )
+    (tmp_path / "claim.yaml").write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}}")
+    monkeypatch.chdir(tmp_path)
+    expected = "settings of driver kitchen.example: --workers (DRIVER_WORKERS): must be "
+    for command in (["sandbox", "kitchen.py"], ["lint", "--driver", "kitchen.py", "claim.yaml"]):
+        result = CliRunner().invoke(cli, command)
+        assert (result.exit_code, expected in result.output) == (2, True), result.output
+    with pytest.raises(ConfigurationError) as caught, sandbox("kitchen.py"):
+        pass
+    assert str(caught.value).startswith(expected)

@@ -8,7 +8,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dra_kit.cli.app import cli
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.health_ledger import HealthProblem, StoredHealth
 from dra_kit.node.health_monitor import HealthFile
@@ -54,6 +56,15 @@ def test_a_file_of_globs_in_place_of_a_target(target: Path, tmp_path: Path) -> N
     assert "Option '--globs' requires an argument" in dra_kit("node", "--globs", code=2).stderr
     file.write_text("driver: serial.example.com\n")
     assert refusal("node", "--globs", file) == f"error: {file}:1: devices: is required [invalid-globs]"
+
+
+@pytest.mark.parametrize("command", ["node", "sandbox", "template"])
+def test_option_of_a_driver_without_target(command: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, [command, "--root", str(tmp_path)])
+    assert result.exit_code == 2
+    text = " ".join(result.output.split())
+    assert f"Missing argument 'TARGET': {tmp_path} is not a driver, but probably the value of --root" in text
+    assert f"write TARGET --root {tmp_path}" in text
 
 
 def test_a_kubeconfig_that_does_not_exist(target: Path, tmp_path: Path) -> None:

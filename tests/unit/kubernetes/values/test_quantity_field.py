@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import dra_kit as dra
 
@@ -70,3 +70,38 @@ def test_too_large_exponent_is_rejected(written: str) -> None:
 def test_number_with_maximum_digits_is_usable() -> None:
     limits = Limits.model_validate({"memory": "1e3999"})
     assert len(str(int(limits.memory.as_decimal))) == 4000
+
+
+class Limited(BaseModel):
+    memory: dra.QuantityField = Field(dra.QuantityField("1Gi"), ge="1Gi", lt=dra.Quantity("8Gi"))
+    lanes: dra.QuantityField | None = Field(None, gt=0, multiple_of=1)
+
+
+@pytest.mark.parametrize("value", ["1Gi", "1024Mi", 2**30, "7.5Gi"])
+def test_quantity_within_its_limits_is_accepted(value: object) -> None:
+    assert Limited.model_validate({"memory": value}).memory == dra.Quantity(str(value))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("memory", "1023Mi", "greater than or equal to 1Gi"),
+        ("memory", "8Gi", "less than Quantity('8Gi')"),
+        ("lanes", 0, "greater than 0"),
+        ("lanes", -2, "greater than 0"),
+        ("lanes", 1.5, "a multiple of 1"),
+        ("lanes", "1500m", "a multiple of 1"),
+    ],
+)
+def test_quantity_beyond_a_limit_is_rejected(field: str, value: object, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Limited.model_validate({field: value})
+    assert caught.value.errors()[0]["msg"] == f"Input should be {message}"
+
+
+def test_limits_do_not_apply_to_null() -> None:
+    assert Limited.model_validate({"lanes": None}).lanes is None
+
+
+def test_model_with_limits_of_quantities_has_a_json_schema() -> None:
+    assert Limited.model_json_schema()["properties"]["memory"]["x-kubernetes-int-or-string"] is True

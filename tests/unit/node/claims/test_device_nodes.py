@@ -24,8 +24,9 @@ async def test_a_missing_device_file_fails_the_prepare(node: Node, *, of_claim: 
     cook = giving(claim_edits=dra.ContainerEdits(device_nodes=[missing])) if of_claim else giving(missing)
     lunch = node.claim()
     async with node.running(driver(cook)):
+        owner = "" if of_claim else " of device pizza:node-1:pizza-0"
         assert (await node.error(lunch)).startswith(
-            f"device node {tmp_path}/oven0, for /dev/oven0 in the container, is not on the node: No such file"
+            f"device node {tmp_path}/oven0{owner}, for /dev/oven0 in the container, is not on the node: No such file"
         )
         assert node.is_clean()
 
@@ -57,7 +58,7 @@ async def test_files_that_a_container_runtime_rejects_are_reported(
     make(path := tmp_path / "oven0")
     lunch = node.claim()
     async with node.running(driver(giving(dra.DeviceNode(path=str(path), type=kind)))):
-        assert (await node.error(lunch)).startswith(f"device node {path} {why}")
+        assert (await node.error(lunch)).startswith(f"device node {path} of device pizza:node-1:pizza-0 {why}")
 
 
 async def test_a_device_node_with_type_and_numbers_needs_no_file(node: Node) -> None:

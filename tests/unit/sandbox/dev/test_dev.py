@@ -183,7 +183,8 @@ def test_killed_driver_is_reported_and_restarted(desk: Desk) -> None:
 def test_killed_driver_is_restarted_although_its_own_file_changed(desk: Desk) -> None:
     desk.start("pizzeria.py").until("the driver serves")
     notes = desk.project / "notes.txt"
-    desk.edit("        yield [", f"        open({str(notes)!r}, 'a').write('on')\n        yield [")
+    # by another program, whose writing is not reported
+    desk.edit("        yield [", f"        __import__('os').system('echo on >>{notes}')\n        yield [")
     desk.until("it is not watched any more")
 
     for _ in range(3):
@@ -193,6 +194,30 @@ def test_killed_driver_is_restarted_although_its_own_file_changed(desk: Desk) ->
         desk.until("the driver ended: its process was killed by SIGKILL")
         notes.write_text("off")
         desk.until("start again: the driver serves")
+
+
+WRITES = """\
+    async def discover(self):
+        state = Path(__file__).parent / "state"
+        for number in itertools.count():
+            (state / "new").write_text(str(number))
+            (state / "new").rename(state / "degrees")
+            yield [dra.Device(name=f"pizza-{i}", attributes={"dough": "pan"}) for i in range(2)]
+            await asyncio.sleep(0.1)
+"""
+
+
+def test_files_that_the_driver_writes_do_not_restart_it(desk: Desk) -> None:
+    (desk.project / "state").mkdir()
+    discover = DRIVER[DRIVER.index("    def discover") : DRIVER.index("\n\nclass Waiter")]
+    desk.edit(discover, WRITES)
+    desk.edit("import dra_kit as dra\n", "import asyncio, itertools\nfrom pathlib import Path\nimport dra_kit as dra\n")
+    with desk.start("./pizzeria.py"):
+        desk.until("degrees is written by the driver; it is not watched")
+        desk.edit('"gouda"', '"edam"')
+        desk.until("pizzeria.py: the driver serves after")
+        assert desk.end() == 0
+    assert "degrees: the driver serves" not in desk.text
 
 
 def test_exited_driver_process_is_reported_with_its_output(desk: Desk) -> None:

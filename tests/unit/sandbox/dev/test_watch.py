@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -133,3 +134,20 @@ async def test_given_files_and_folders_are_watched_wherever_they_are(tmp_path: P
     clock.during = [lambda: single.write_text("2")]
 
     assert names(await anext(found)) == ["claim.yaml", "pod.md"]
+
+
+@pytest.fixture(params=["folder", "repository"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "repository":
+        subprocess.run(["/usr/bin/env", "git", "init", "--quiet", str(tmp_path)], check=True)
+    return tmp_path
+
+
+async def test_files_that_git_ignores_do_not_count(project: Path, clock: Clock) -> None:
+    (project / ".gitignore").write_text("state/\n*.json\n!menu.json\n")
+    (project / "state").mkdir()
+    named = project / "named.json"
+    found = watch(clock, project, files=[named])
+    for name in ("state/a.txt", "cache.json", "menu.json", "oven.txt", "named.json"):
+        (project / name).write_text("1")
+    assert names(await anext(found)) == ["menu.json", "named.json", "oven.txt"]

@@ -1,0 +1,1 @@
+"""The modes-driver.example.com DRA driver."""
