@@ -63,10 +63,9 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    own = {**os.environ, "VIRTUAL_ENV": str(Path(sys.executable).parents[1])}
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     if shutil.which("docker") and shutil.which("kind"):
-        yield Machine(own, offline=False)
+        yield Machine({**os.environ}, offline=False)
         return
     if not _TOOL.exists():
         pytest.skip("NOT tested in kind: install docker and kind")
@@ -77,10 +76,14 @@ def machine() -> Iterator[Machine]:
     subprocess.run([_TOOL, "up"], check=True, timeout=600)
     try:
         lines = subprocess.run([_TOOL, "env"], capture_output=True, text=True, check=True).stdout
-        shell = subprocess.run(
-            ["/bin/bash", "-c", f"{lines} env -0"], capture_output=True, text=True, check=True, env=own
-        )
+        shell = subprocess.run(["/bin/bash", "-c", f"{lines} env -0"], capture_output=True, text=True, check=True)
         found = Machine(dict(item.split("=", 1) for item in shell.stdout.split("\0") if item), offline=True)
+        # the API server is reached from the tool's network only
+        programs = tmp_path_factory.mktemp("bin")
+        helm = programs / "helm"
+        helm.write_text(f'#!/bin/sh\nexec {_TOOL} run {found.environment["KIND_WORK"]}/bin/helm "$@"\n')
+        helm.chmod(0o755)
+        found.environment["PATH"] = f"{programs}:{found.environment['PATH']}"
         subprocess.run([_TOOL.with_name("build-node-image")], check=True, timeout=1200)
         archive = Path(found.environment["KIND_WORK"]) / "base.tar"
         archive.unlink(missing_ok=True)
@@ -106,7 +109,20 @@ class KindCluster:
     def make(self, *targets: str) -> str:
         """Return what ``make`` printed in the project."""
         base = ["BASE_IMAGE=" + BASE] if self.machine.offline else []
-        return self.machine.run("make", *targets, *base, where=self.project)
+        environment = f"VIRTUAL_ENV={self._environment()}"
+        return self.machine.run("make", *targets, environment, *base, where=self.project)
+
+    def _environment(self) -> Path:
+        """Return what stands for a virtual environment in which `make install` has nothing to do."""
+        programs = self.project.parent / f"{self.name}-environment" / "bin"
+        if not programs.exists():
+            programs.mkdir(parents=True)
+            for name in ("python", "dra-kit"):
+                wrapper = programs / name
+                wrapper.write_text(f'#!/bin/sh\nexec {Path(sys.executable).with_name(name)} "$@"\n')
+                wrapper.chmod(0o755)
+        (programs / f".{self.name}").touch()
+        return programs.parent
 
     def kubectl(self, *words: str) -> str:
         """Return what kubectl printed in this cluster."""
