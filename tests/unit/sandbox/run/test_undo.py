@@ -115,6 +115,21 @@ async def test_effects_that_cannot_be_undone_are_named(tmp_path: Path, monkeypat
     assert session.exit_code == 1
 
 
+async def test_effects_are_named_if_the_undo_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    shown = io.StringIO()
+    session = session_of(tmp_path, shown, RunTask(keep=True), pod("guest", "sleep", "300", restart="Always"))
+    work = asyncio.create_task(session.run())
+    await until(lambda: session.lasting or work.done())
+    work.cancel()
+    await until(lambda: "deleting pods to undo" in shown.getvalue() or work.done())
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+    assert session.remaining == [f'effect mode with {{"path":"{tmp_path}/oven"}}']
+
+
 async def test_effect_that_a_run_leaves_behind_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
