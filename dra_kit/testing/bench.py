@@ -109,7 +109,7 @@ class Bench:
         classes, locks = EffectClasses(driver.effects), NamedLocks(directory / "effects.lock")
         self._undoing = EffectReverter(
             self._store, classes, self._hardware, locks,
-            GoneHardware(self._store, CurrentInventory(), look_again=lambda: None),  # a bench finds no devices
+            GoneHardware(self._store, None, look_again=lambda: None),  # a bench finds no devices
         )  # fmt: skip
         self._engine = EffectEngine(
             self._store, classes, self._hardware, self._undoing, boot_id=_BOOT, locks=locks, replaced=lambda *_: None

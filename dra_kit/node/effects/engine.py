@@ -278,7 +278,7 @@ class EffectReverter:
             unneeded = await self._store.release_effect(record.number, claim.uid)
             hit(Failpoint.EFFECT_RELEASED)
             if unneeded is not None:
-                await self.revert(unneeded, last=claim)
+                await self.revert(unneeded)
 
     async def undo_unneeded(self) -> None:
         """Revert effects that no claim needs any more; a failure is reported, and retried when its keys are needed."""
@@ -296,17 +296,17 @@ class EffectReverter:
                         fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
                         logger.warning("effect not reverted", extra=fields)
 
-    async def revert(self, record: EffectRecord, *, last: ClaimReference | None = None) -> None:
+    async def revert(self, record: EffectRecord) -> None:
         """Revert an effect and forget it, however long that takes; the caller holds its keys and locks.
 
-        An effect whose hardware does not exist any more is only forgotten. ``last`` is the claim that needed it last.
+        An effect whose hardware does not exist any more is only forgotten.
 
         Raises:
             TransientError: it could not be reverted, or another release of the driver stored it.
         """
-        await run_to_completion(self._revert(record, (*record.claims, *([last] if last is not None else ()))))
+        await run_to_completion(self._revert(record))
 
-    async def _revert(self, record: EffectRecord, claims: Sequence[ClaimReference]) -> None:
+    async def _revert(self, record: EffectRecord) -> None:
         effect, _ = self._classes.load(record)
         effect = await self._hardware.bound(effect)
         cls = type(effect)
@@ -320,7 +320,7 @@ class EffectReverter:
             hit(Failpoint.EFFECT_REVERTED)
         except Exception as error:
             text = describe_located_error(error, cls.__module__)
-            if self.gone.is_cause(error, claims):
+            if self.gone.is_cause(error, record.claims):
                 await self._forget(record, "effect not reverted, its hardware does not exist any more", error=text)
                 return
             expected = isinstance(error, DraKitError) or record.error == text  # the same as the last time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,27 +19,34 @@ from dra_kit.slices.inventory import CurrentInventory
 _Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""
 _KERNEL: Final = ("/dev/", "/sys/")
+_SYS_DEVICE: Final = re.compile(r"/sys/(bus/[^/]+/devices|class/(?!net/)[^/]+|block|dev/[^/]+)/[^/]+")
+"""Folders of devices. Those of network interfaces are also missing while an interface is in another namespace."""
 
 
 class GoneHardware:
     """Judges the exceptions of effects; used only in the main loop.
 
-    Hardware is gone if the author's code says so (:class:`dra_kit.HardwareGone`) or the kernel does (``ENODEV``,
-    ``ENXIO``). It is also gone if a file is missing, and the inventory lacks the device of the claim, or the folder of
-    the device is missing, too. Any other missing file may be a mistake, such as a mount that the driver's pod lacks:
-    the effect must not be forgotten then.
+    Hardware is gone if the author's code says so (:class:`dra_kit.HardwareGone`) or the kernel does (``ENODEV``). It is
+    also gone if a file is missing (``ENOENT``, or ``ENXIO`` for one of the kernel), and the inventory lacks the device
+    of the claim, or the folder of the device is missing, too. Any other missing file may be a mistake, such as a mount
+    that the driver's pod lacks, or a kernel module that is not loaded yet: the effect must not be forgotten then. The
+    same holds before the first inventory, and if the devices are unknown because the record of the claim is lost.
 
     Args:
+        inventory: None if there is never one, as in the tests of a driver; then each missing folder is of the device.
         look_again: called if a file is missing although the inventory has the device: it may be out of date.
     """
 
-    def __init__(self, store: StateStore, inventory: CurrentInventory, *, look_again: Callable[[], None]) -> None:
+    def __init__(
+        self, store: StateStore, inventory: CurrentInventory | None, *, look_again: Callable[[], None]
+    ) -> None:
         self._store = store
         self._inventory = inventory
         self._look_again = look_again
         self._preparing: dict[str, tuple[_Key, ...]] = {}  # by UID of a claim that may have no record
         self._pools: set[str] = set()  # that the inventory has, or had
-        inventory.listen(lambda found: self._pools.update(pool.name or "" for pool in found.pools))
+        if inventory is not None:
+            inventory.listen(lambda found: self._pools.update(pool.name or "" for pool in found.pools))
 
     def preparing(self, claim: ClaimReference, devices: Iterable[_Key]) -> None:
         """Remember the devices of a claim that is being prepared."""
@@ -54,24 +62,34 @@ class GoneHardware:
             return True
         if not isinstance(error, OSError) or _starts_program(error.__traceback__):
             return False
-        if error.errno == errno.ENODEV or (error.errno == errno.ENXIO and _is_kernel_path(error.filename)):
+        if error.errno == errno.ENODEV:
             return True
-        if error.errno != errno.ENOENT:
+        if error.errno != errno.ENOENT and (error.errno != errno.ENXIO or not _is_kernel_path(error.filename)):
             return False
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+        if self._inventory is None:
+            return error.errno == errno.ENXIO or (path is not None and _may_be_of_device(path))
         devices = self._devices(claims)
-        # devices of pools without a node are never in the inventory
-        if any(key[0] in self._pools and not self._inventory.has(*key) for key in devices):
-            return True
-        is_known = bool(devices) and self._inventory.latest is not None
-        if _is_of_device(error.filename, devices, is_known=is_known):
+        if self._lacks_device_of(path, devices) or (path is not None and _is_device_folder(path, _names(devices))):
             return True
         self._look_again()
         return False
 
+    def _lacks_device_of(self, path: Path | None, devices: Mapping[_Key, tuple[str, ...]]) -> bool:
+        """Return whether the inventory lacks one of these devices, and the path is not of one that it has."""
+        # devices of pools without a node are never in the inventory
+        if not any(key[0] in self._pools and not self._has(key) for key in devices):
+            return False
+        present = _names({key: ids for key, ids in devices.items() if self._has(key)})
+        return path is None or present.isdisjoint(path.parts)
+
+    def _has(self, key: _Key) -> bool:
+        return self._inventory is not None and self._inventory.has(*key)
+
     def names(self, claims: Iterable[ClaimReference]) -> str:
         """Return the devices of claims that the inventory lacks, or all of them, for people."""
         devices = list(self._devices(claims))
-        missing = [key for key in devices if not self._inventory.has(*key)] or devices
+        missing = [key for key in devices if not self._has(key)] or devices
         noun = "device" if len(missing) == 1 else "devices"
         return f"{noun} {', '.join('/'.join(key) for key in missing)}" if missing else "its hardware"
 
@@ -103,16 +121,25 @@ def _is_kernel_path(filename: object) -> bool:
     return filename is None or (isinstance(filename, str | bytes) and os.fsdecode(filename).startswith(_KERNEL))
 
 
-def _is_of_device(filename: object, devices: Mapping[_Key, tuple[str, ...]], *, is_known: bool) -> bool:
-    """Return whether a missing file shows that its device is gone; ``is_known``: the inventory says that it is not."""
-    if not isinstance(filename, str | bytes):
-        return False
-    path = Path(os.fsdecode(filename))
-    missing = [place for place in (path, *path.parents) if not os.path.lexists(place)]
+def _names(devices: Mapping[_Key, tuple[str, ...]]) -> set[str]:
+    """Return the names of devices, and those by which the hardware knows them."""
+    return {name for (_, device), ids in devices.items() for name in (device, *ids)}
+
+
+def _missing(path: Path) -> list[Path]:
+    """Return the path, if it is missing, and its parents that are, too."""
+    return [place for place in (path, *path.parents) if not os.path.lexists(place)]
+
+
+def _is_device_folder(path: Path, names: set[str]) -> bool:
+    """Return whether the uppermost missing folder of a path is that of a device."""
+    missing = _missing(path)
     if not missing:
         return False
-    folder = missing[-1] if len(missing) > 1 else None  # the uppermost one
-    if folder is not None:
-        names = {name for (_, device), ids in devices.items() for name in (device, *ids)}
-        return not is_known or folder.name in names or path.is_relative_to("/sys")
-    return not is_known and path.is_relative_to("/dev")
+    return _SYS_DEVICE.fullmatch(str(missing[-1])) is not None or (len(missing) > 1 and missing[-1].name in names)
+
+
+def _may_be_of_device(path: Path) -> bool:
+    """Return whether a path is missing with its folder, or in /dev."""
+    missing = _missing(path)
+    return len(missing) > 1 or (bool(missing) and path.is_relative_to("/dev"))

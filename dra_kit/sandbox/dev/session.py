@@ -30,7 +30,7 @@ from dra_kit.sandbox.records import (
     ManifestsRefused,
     Record,
 )
-from dra_kit.sandbox.run.undo import undo_effects
+from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.views.live import LiveView
@@ -155,8 +155,13 @@ class DevSession:
                 try:
                     await sandbox.or_fail(self._work(sandbox, updates, watch))
                 finally:
-                    self.remaining = await undo_effects(sandbox)
-                    await updates.stop()
+                    try:
+                        self.remaining = await undo_effects(sandbox)
+                    except asyncio.CancelledError:  # interrupted after q
+                        self.remaining = await remaining_effects(sandbox)
+                        raise
+                    finally:
+                        await updates.stop()
         finally:
             await updates.stop()
             feed.close()

@@ -127,7 +127,11 @@ class SandboxSession:
         if self._shown.leftovers:  # the pods are deleted, and all of it is reported
             self.remaining = await remaining_effects(sandbox)
             return
-        self.remaining = await undo_effects(sandbox, show)
+        try:
+            self.remaining = await undo_effects(sandbox, show)
+        except asyncio.CancelledError:  # interrupted again
+            self.remaining = await remaining_effects(sandbox)
+            raise
         self._shown.leftovers.extend(self.remaining)
         self._shown.failures.extend(f"left over: {text}" for text in self.remaining)
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from dra_kit.client.resources import PODS
+from dra_kit.client.resources import PODS, REPLICA_SETS, Resource
 from dra_kit.errors import DraKitError, NotFound
-from dra_kit.kubernetes.resource.objects import object_key
+from dra_kit.kubernetes.resource.objects import object_key, pod_claims
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
+from dra_kit.sandbox.stories.completion import pods_of_workloads
 
 _UNDO_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 1
@@ -33,16 +35,28 @@ async def undo_effects(sandbox: Sandbox, begun: Callable[[int], None] = lambda _
 
 
 async def _release(sandbox: Sandbox) -> None:
-    for resource in (*WORKLOADS, PODS):
-        for item in list(sandbox.informers.objects(resource).values()):
+    while await remaining_effects(sandbox):
+        for resource, item in _holders(sandbox):
             namespace, name = object_key(item)
             grace = _GRACE_SECONDS if resource == PODS else None
             with suppress(NotFound):
                 await sandbox.client.delete(resource, name, namespace, grace_period_seconds=grace)
-    remaining = await remaining_effects(sandbox)
-    while remaining:
         await asyncio.sleep(_POLL)
-        remaining = await remaining_effects(sandbox)
+
+
+def _holders(sandbox: Sandbox) -> list[tuple[Resource, ObjectView]]:
+    """Return the pods with claims and their workloads that are not being deleted; others may be drivers."""
+    objects = sandbox.informers.objects
+    pods = [pod for pod in objects(PODS).values() if any(pod_claims(pod))]
+    sets = objects(REPLICA_SETS).values()
+    found: list[tuple[Resource, ObjectView]] = [
+        (resource, item)
+        for resource in WORKLOADS
+        for item in objects(resource).values()
+        if pods_of_workloads({item["metadata"]["uid"]}, sets, pods)
+    ]
+    found += [(PODS, pod) for pod in pods]
+    return [(resource, item) for resource, item in found if "deletionTimestamp" not in item["metadata"]]
 
 
 async def remaining_effects(sandbox: Sandbox) -> list[str]:

@@ -7,7 +7,8 @@ import errno
 import logging
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def card(tmp_path: Path) -> Path:
     return folder / "clock"
 
 
-def clocked(card: Path, oven: Oven | None = None, **options: Any) -> dra.Driver[Any, Any]:
+def clocked(card: Path, oven: dra.DeviceProvider | None = None, **options: Any) -> dra.Driver[Any, Any]:
     async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         return dra.Prepared(env={"FORMER": await device.ensure(Clock(path=str(card)))})
 
@@ -96,6 +97,52 @@ async def test_missing_folder_of_another_name_keeps_the_effect(
         assert node.is_clean()
     assert (mounted / "clock").read_text() == "1200"
     assert not logged(caplog, FORGOTTEN)
+
+
+class Late(dra.DeviceProvider):
+    """Finds its device when the test says so."""
+
+    def __init__(self) -> None:
+        self.found = threading.Event()
+
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        self.found.wait(60)
+        yield [dra.Device(name="pizza-0")]
+
+
+async def test_missing_folder_keeps_the_effect_until_the_first_inventory(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mounted, lunch, late = tmp_path / "mount", node.claim(), Late()
+    mounted.mkdir()
+    (mounted / "clock").write_text("1200")
+    await node.prepared_by(clocked(mounted / "clock"), lunch)
+    mounted.rename(tmp_path / "elsewhere")  # as in a new pod that lacks a mount
+    async with node.running(clocked(mounted / "clock", late)):
+        assert "Clock.revert raised FileNotFoundError" in await node.unprepare_error(lunch)
+        late.found.set()
+        await eventually(node.published)
+        assert "Clock.revert raised FileNotFoundError" in await node.unprepare_error(lunch)
+        (tmp_path / "elsewhere").rename(mounted)
+        await node.unprepare(lunch)
+        assert node.is_clean()
+    assert (mounted / "clock").read_text() == "1200"
+    assert not logged(caplog, FORGOTTEN)
+
+
+async def test_file_of_a_present_device_keeps_the_effect_while_another_device_is_gone(node: Node, card: Path) -> None:
+    oven, lunch = Oven("pizza-0", "pizza-1"), node.claim("lunch", ["pizza-0", "pizza-1"])
+    async with node.running(clocked(card, oven)):
+        await node.prepare(lunch)
+        oven.devices = ("pizza-0",)
+        oven.context.rescan()
+        await eventually(lambda: node.published() == ["pizza-0"])
+        card.unlink()
+        assert "Clock.revert raised FileNotFoundError" in await node.unprepare_error(lunch)
+        card.write_text("1800")
+        await node.unprepare(lunch)
+        assert node.is_clean()
+    assert card.read_text() == "1200"
 
 
 async def test_missing_file_of_a_device_of_a_cluster_wide_pool_keeps_the_effect(node: Node, card: Path) -> None:
@@ -184,6 +231,42 @@ async def test_hardware_that_vanishes_is_checked_without_tracebacks(
     [record] = logged(caplog, "effect not verified")
     assert vars(record)["error"].startswith("Clock.holds raised FileNotFoundError")
     assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENXIO, "No such device or address", "/dev/pizza0"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/dev/pizza0"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/sys/bus/pci/drivers/pizza/bind"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/sys/class/net/pizza0/mtu"),
+    ],
+)
+async def test_what_a_missing_module_or_mount_explains_keeps_the_effect_of_a_present_device(
+    node: Node, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Raiser(), effects=[Raising])):
+        await eventually(node.published)
+        await node.prepare(lunch)
+        monkeypatch.setattr(f"{__name__}.revert", fail(error))
+        assert "could not be reverted" in await node.unprepare_error(lunch)
+        monkeypatch.setattr(f"{__name__}.revert", lambda: None)
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_missing_sys_folder_of_a_device_shows_that_it_is_gone(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/sys/bus/pci/devices/0000:ff:1f.7/reset"
+    lunch = node.claim()
+    async with node.running(driver(Raiser(), effects=[Raising])):
+        await eventually(node.published)
+        await node.prepare(lunch)
+        monkeypatch.setattr(f"{__name__}.revert", fail(FileNotFoundError(errno.ENOENT, "No such file", path)))
+        await node.unprepare(lunch)
+        assert node.is_clean()
 
 
 class Raising(dra.Effect[int], id="raising"):

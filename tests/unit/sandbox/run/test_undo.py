@@ -42,8 +42,8 @@ class Oven(dra.DeviceProvider):
         yield [dra.Device(name="pizza-0")]
 
 
-def session_of(tmp_path: Path, workload: dict[str, object], shown: io.StringIO, task: RunTask) -> SandboxSession:
-    """Return a run of a workload whose claim changes the file ``oven``."""
+def session_of(tmp_path: Path, shown: io.StringIO, task: RunTask, *workloads: dict[str, object]) -> SandboxSession:
+    """Return a run of workloads whose claims change the file ``oven``."""
 
     class Heater(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -51,16 +51,16 @@ def session_of(tmp_path: Path, workload: dict[str, object], shown: io.StringIO, 
             return dra.Prepared(env={"A": "1"})
 
     order = tmp_path / "order.yaml"
-    order.write_text(yaml.safe_dump_all([CLASS, TEMPLATE, workload]))
+    order.write_text(yaml.safe_dump_all([CLASS, TEMPLATE, *workloads]))
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=Heater(), effects=[Mode]),))
     settings = SandboxSettings(webhook=False, controller=False)
     return SandboxSession([driver], settings, replace(task, files=(order,)), LiveView(shown))
 
 
-async def interrupted(tmp_path: Path, workload: dict[str, object]) -> tuple[SandboxSession, str]:
+async def interrupted(tmp_path: Path, *workloads: dict[str, object]) -> tuple[SandboxSession, str]:
     """Run until a pod with the effect runs, and interrupt that; return the session and what it showed."""
     shown = io.StringIO()
-    session = session_of(tmp_path, workload, shown, RunTask(keep=True))
+    session = session_of(tmp_path, shown, RunTask(keep=True), *workloads)
     work = asyncio.create_task(session.run())
     await until(lambda: session.lasting or work.done())
     assert (tmp_path / "oven").read_text() == "hot"
@@ -93,6 +93,18 @@ async def test_effects_are_undone_when_a_run_is_interrupted(tmp_path: Path, work
     assert "deleting pods to undo 1 change of hardware" in text
 
 
+async def test_only_pods_with_claims_are_deleted_to_undo_effects(tmp_path: Path) -> None:
+    driver = pod("driver", "sleep", "300", restart="Always")  # drivers have no claims, and undo the effects
+    driver["spec"] |= {"resourceClaims": [], "containers": [{**driver["spec"]["containers"][0], "resources": {}}]}
+
+    session, text = await interrupted(tmp_path, pod("guest", "sleep", "300", restart="Always"), driver)
+
+    assert (tmp_path / "oven").read_text() == "cold"
+    assert session.remaining == []
+    assert "Pod guest is being deleted" in text
+    assert "Pod driver is being deleted" not in text
+
+
 async def test_effects_that_cannot_be_undone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_kit.sandbox.run.undo._UNDO_SECONDS", 1.0)
     (tmp_path / "broken").touch()
@@ -103,6 +115,21 @@ async def test_effects_that_cannot_be_undone_are_named(tmp_path: Path, monkeypat
     assert session.exit_code == 1
 
 
+async def test_effects_are_named_if_the_undo_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    shown = io.StringIO()
+    session = session_of(tmp_path, shown, RunTask(keep=True), pod("guest", "sleep", "300", restart="Always"))
+    work = asyncio.create_task(session.run())
+    await until(lambda: session.lasting or work.done())
+    work.cancel()
+    await until(lambda: "deleting pods to undo" in shown.getvalue() or work.done())
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+    assert session.remaining == [f'effect mode with {{"path":"{tmp_path}/oven"}}']
+
+
 async def test_effect_that_a_run_leaves_behind_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +137,7 @@ async def test_effect_that_a_run_leaves_behind_is_reported_once(
     (tmp_path / "broken").touch()
     shown = io.StringIO()
     # the pod has not succeeded before its claim is released
-    session = session_of(tmp_path, pod("guest", "true"), shown, RunTask(timeout=6.0))
+    session = session_of(tmp_path, shown, RunTask(timeout=6.0), pod("guest", "true"))
 
     assert await session.run() == 1
 
