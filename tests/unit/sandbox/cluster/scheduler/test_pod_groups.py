@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,13 +17,16 @@ from dra_kit.client.resources import (
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
+    Resource,
 )
 from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.cluster.scheduler.test_scheduler import add_claim, add_node, known, pizzas, pools
 
 Object = dict[str, Any]
+_PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 
 @pytest.fixture
@@ -133,6 +137,56 @@ async def test_pods_of_a_gang_share_the_allocation_of_a_claim(plane: ControlPlan
 
     assert [item["name"] for item in claim["status"]["reservedFor"]] == ["one", "two"]
     assert len({pod["spec"]["nodeName"] for pod in plane.informers.objects(PODS).values()}) == 1
+
+
+async def test_pods_of_a_gang_do_not_disturb_each_other_at_their_claim() -> None:
+    refusals: list[str] = []
+
+    def observe(decision: SchedulingDecision) -> None:
+        if decision.refusal is not None:
+            refusals.append(decision.refusal.message)
+
+    async with ControlPlane(gates=FeatureGates.alpha(), observe=observe) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        await known(plane, "node-1")
+        await add_claim(client, "lunch")
+        await add_group(client, 10)
+        names = [f"guest-{i}" for i in range(10)]
+        for name in names:
+            await add_member(client, name, "lunch")
+
+        await until(lambda: on_nodes(plane) == names)
+
+    assert refusals == []
+
+
+async def test_gang_that_cannot_be_tried_backs_off_as_one_pod() -> None:
+    attempts: Counter[str] = Counter()
+    scale, half_a_second = 20.0, 0.5
+    high = {"metadata": {"name": "high"}, "value": 7}
+
+    def observe(decision: SchedulingDecision) -> None:
+        attempts[decision.pod["metadata"]["name"]] += 1
+
+    async with ControlPlane(gates=FeatureGates.alpha(), observe=observe, time_scale=scale) as plane:
+        client = await plane.connect("test")
+        await client.create(_PRIORITY_CLASSES, high)
+        await add_group(client, 8)
+        start = asyncio.get_running_loop().time()
+        for i in range(8):
+            spec = {
+                "containers": [{"name": "eater", "image": "x"}],
+                "schedulingGroup": {"podGroupName": "band"},
+                "priorityClassName": "high",
+            }
+            await client.create(PODS, {"metadata": {"name": f"guest-{i}"}, "spec": spec}, "default")
+        await until(lambda: attempts["guest-0"] == 5)
+        seconds = (asyncio.get_running_loop().time() - start) * scale
+
+    assert seconds > 1 + 2 + 4 + 8 - half_a_second
+    assert "same priority" in message(plane, "guest-0")
 
 
 async def test_gang_waits_for_the_claim_of_one_of_its_pods(plane: ControlPlane, client: Client) -> None:
