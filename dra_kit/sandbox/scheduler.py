@@ -304,16 +304,19 @@ class Scheduler:
         placed: dict[str, tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]] = {}  # by UID of the pod
         try:
             await self._place(group, queued, attempt, placed)
+            if attempt.succeeded:
+                self._bind_group(placed.values(), tasks)
+            else:
+                for placement, _ in reversed(placed.values()):
+                    self._claims.end(placement)
+                    self._assumed.forget(placement.pod)
+                await self._help_group(attempt, scheduled)
+            rest = [pod for pod in queued if not attempt.succeeded or pod["metadata"]["uid"] not in placed]
+            await self._refuse_all(
+                rest, lambda pod: attempt.refusal(pod, placed=pod["metadata"]["uid"] in placed), missed
+            )
         finally:
             self._missed = None
-        if attempt.succeeded:
-            self._bind_group(placed.values(), tasks)
-        else:
-            for placement, _ in reversed(placed.values()):
-                self._claims.end(placement)
-                self._assumed.forget(placement.pod)
-        rest = [pod for pod in queued if not attempt.succeeded or pod["metadata"]["uid"] not in placed]
-        await self._refuse_all(rest, lambda pod: attempt.refusal(pod, placed=pod["metadata"]["uid"] in placed), missed)
         await self._write_group_condition(group, attempt.condition())
 
     async def _place(
@@ -404,6 +407,19 @@ class Scheduler:
         except KubeError as error:
             return refusal.after_remedy(error.text)
         return refusal.after_remedy(refusal.remedy.text)
+
+    async def _help_group(self, attempt: GroupAttempt, scheduled: Collection[ObjectView]) -> None:
+        """Do what may help the pods of a group that no node takes; their claims may be in use by others of them."""
+        for refusal in attempt.refusals.values():
+            remedy = refusal.remedy
+            if remedy is not None and (remedy.delete or self._is_unused(remedy.claim, scheduled)):
+                await self._help(refusal)
+
+    def _is_unused(self, claim: ObjectView, scheduled: Iterable[ObjectView]) -> bool:
+        """Return whether a claim has an allocation, not only an assumed one, that none of these pods use."""
+        known = self._claims.claim(object_key(claim))
+        is_allocated = known is not None and bool(known.get("status", {}).get("allocation"))
+        return is_allocated and not any(hints.uses(pod, claim) for pod in scheduled)
 
     def _is_gone(self, pod: ObjectView) -> bool:
         now = self._pods.get(object_key(pod))

@@ -13,6 +13,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
+    NODES,
     POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -23,7 +24,7 @@ from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
-from tests.unit.sandbox.cluster.scheduler.test_scheduler import add_claim, add_node, known, pizzas, pools
+from tests.unit.sandbox.cluster.scheduler.test_scheduler import add_claim, add_node, allocation_on, known, pizzas, pools
 
 Object = dict[str, Any]
 _PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
@@ -46,8 +47,8 @@ async def client(plane: ControlPlane) -> Client:
     return await plane.connect("test")
 
 
-async def add_group(client: Client, count: int) -> None:
-    spec = {"schedulingPolicy": {"gang": {"minCount": count}}}
+async def add_group(client: Client, count: int, *claims: Object) -> None:
+    spec = {"schedulingPolicy": {"gang": {"minCount": count}}, "resourceClaims": list(claims)}
     await client.create(POD_GROUPS, {"metadata": {"name": "band"}, "spec": spec}, "default")
 
 
@@ -137,6 +138,32 @@ async def test_pods_of_a_gang_share_the_allocation_of_a_claim(plane: ControlPlan
 
     assert [item["name"] for item in claim["status"]["reservedFor"]] == ["one", "two"]
     assert len({pod["spec"]["nodeName"] for pod in plane.informers.objects(PODS).values()}) == 1
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+async def test_claim_that_no_pod_uses_is_deallocated_for_a_gang(
+    plane: ControlPlane, client: Client, *, reserved: bool
+) -> None:
+    await add_group(client, 2, {"name": "lunch", "resourceClaimName": "lunch"})
+    group = await client.get(POD_GROUPS, "band", "default")
+    claim = await add_claim(client, "lunch")
+    status = {"allocation": allocation_on("node-1")}
+    if reserved:
+        identity = {"name": "band", "uid": group["metadata"]["uid"]}
+        status["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", **identity}]
+    await client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
+    node = await client.get(NODES, "node-1")
+    await client.update(NODES, {**node, "spec": {"unschedulable": True}})
+    nodes, claims = plane.informers.objects(NODES), plane.informers.objects(RESOURCE_CLAIMS)
+    await until(lambda: "status" in claims.get(("default", "lunch"), {}))
+    await until(lambda: "unschedulable" in nodes["", "node-1"]["spec"])
+    await add_member(client, "one")
+    await add_member(client, "two", "lunch")
+
+    await until(lambda: on_nodes(plane) == ["one", "two"])
+    claim = await client.get(RESOURCE_CLAIMS, "lunch", "default")
+
+    assert pools(claim) == ["node-2"]
 
 
 async def test_pods_of_a_gang_do_not_disturb_each_other_at_their_claim() -> None:
