@@ -24,7 +24,15 @@ from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
-from tests.unit.sandbox.cluster.scheduler.test_scheduler import add_claim, add_node, allocation_on, known, pizzas, pools
+from tests.unit.sandbox.cluster.scheduler.test_scheduler import (
+    add_claim,
+    add_node,
+    add_pod,
+    allocation_on,
+    known,
+    pizzas,
+    pools,
+)
 
 Object = dict[str, Any]
 _PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
@@ -285,6 +293,36 @@ async def test_claim_of_a_group_lasts_as_long_as_the_group(plane: ControlPlane, 
 
     await client.delete(POD_GROUPS, "band", "default")
     await until(lambda: not claims)
+
+
+async def test_named_claim_of_a_group_is_released_with_the_group(plane: ControlPlane, client: Client) -> None:
+    await add_claim(client, "lunch")
+    await add_group(client, 2, {"name": "lunch", "resourceClaimName": "lunch"})
+    await add_member(client, "one", "lunch")
+    await add_member(client, "two", "lunch")
+    await until(lambda: on_nodes(plane) == ["one", "two"])
+    claims = plane.informers.objects(RESOURCE_CLAIMS)
+    (consumer,) = claims["default", "lunch"]["status"]["reservedFor"]
+    assert consumer["resource"] == "podgroups"
+
+    for pod in ("one", "two"):
+        await client.delete(PODS, pod, "default", grace_period_seconds=0)
+    await client.delete(POD_GROUPS, "band", "default")
+
+    await until(lambda: not claims["default", "lunch"].get("status"))
+
+
+async def test_gang_that_never_fits_does_not_block_other_pods(plane: ControlPlane, client: Client) -> None:
+    await add_group(client, 3)
+    for name in ("one", "two", "three"):
+        await add_claim(client, f"of-{name}")
+        await add_member(client, name, f"of-{name}")
+    await until(lambda: state(plane)[0] == "False")
+    for name in ("four", "five"):
+        await add_claim(client, f"of-{name}")
+        await add_pod(client, name, f"of-{name}")
+
+    await until(lambda: on_nodes(plane) == ["four", "five"])
 
 
 async def test_device_taint_evicts_the_pods_of_a_group(plane: ControlPlane, client: Client) -> None:
