@@ -155,7 +155,7 @@ async def test_claim_that_no_pod_uses_is_deallocated_for_a_gang(
     await add_group(client, 2, {"name": "lunch", "resourceClaimName": "lunch"})
     group = await client.get(POD_GROUPS, "band", "default")
     claim = await add_claim(client, "lunch")
-    status = {"allocation": allocation_on("node-1")}
+    status: Object = {"allocation": allocation_on("node-1")}
     if reserved:
         identity = {"name": "band", "uid": group["metadata"]["uid"]}
         status["reservedFor"] = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", **identity}]
