@@ -120,7 +120,8 @@ class PodAffinity:
 
     Args:
         pod: to place.
-        placed: the labels of each node with its pods that have not finished.
+        placed: the labels of each node with its pods that have not finished; those with an affinity suffice if the pod
+            has none.
         namespaces: all Namespaces.
     """
 
