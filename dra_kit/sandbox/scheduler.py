@@ -88,6 +88,7 @@ class Scheduler:
         self._active: dict[ObjectKey, None] = {}
         self._waiting: dict[ObjectKey, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
+        self._backing_off: dict[str, asyncio.TimerHandle] = {}  # the next attempt of these, by pod UID
         self._backed_off: set[str] = set()  # UIDs of pods tried again after a failed attempt: claims were ready before
         self._missed: list[_Hint] | None = None  # what changed while a pod is tried
         self._event_versions: dict[str, str] = {}  # resource version of a pod at its last Event, by its UID
@@ -128,6 +129,7 @@ class Scheduler:
             self._active.pop(key, None)
             self._waiting.pop(key, None)
             self._failures.pop(pod["metadata"]["uid"], None)
+            self._stop_backing_off(pod["metadata"]["uid"])
             self._event_versions.pop(pod["metadata"]["uid"], None)
             self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.forget(pod)
@@ -199,10 +201,13 @@ class Scheduler:
         """Look again at the pods that a change may help; where no plugin was to blame, anything may."""
         if self._missed is not None:
             self._missed.append(helps)
-        for key, plugins in sorted(self._waiting.items(), key=lambda item: item[0]):
-            pod = self._pods.get(key)
+        helped = []
+        for key, plugins in self._waiting.items():
+            pod = self._pods.get(key) if plugins is not None else None
             if pod is not None and plugins is not None and (not plugins or helps(pod, plugins)):
-                self._activate(key)
+                helped.append(key)
+        for key in sorted(helped):
+            self._activate(key)
 
     # --- one attempt
 
@@ -280,11 +285,14 @@ class Scheduler:
         """Find nodes for all pods of a PodGroup; if there are not enough, none of them gets one."""
         group = self._groups.get(key)
         members = [pod for pod in self._pods.values() if group_key(pod) == key]
-        queued = [pod for pod in members if self._is_queued(pod) and not self._is_gated(pod)]
-        scheduled = [pod for pod in members if _is_on_node(pod) or self._assumed.is_placed(pod)]
+        queued = []
         for pod in filter(self._is_queued, members):
+            is_gated = self._is_gated(pod)
             self._active.pop(object_key(pod), None)
-            self._waiting[object_key(pod)] = frozenset({GANG_SCHEDULING}) if pod in queued else None
+            self._waiting[object_key(pod)] = None if is_gated else frozenset({GANG_SCHEDULING})
+            if not is_gated:
+                queued.append(pod)
+        scheduled = [pod for pod in members if _is_on_node(pod) or self._assumed.is_placed(pod)]
         if group is None or not queued or len(queued) + len(scheduled) < min_count(group):
             return  # until more pods come, or their claims
         if problem := group_problem(group, [*queued, *scheduled]):
@@ -296,16 +304,19 @@ class Scheduler:
         placed: dict[str, tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]] = {}  # by UID of the pod
         try:
             await self._place(group, queued, attempt, placed)
+            if attempt.succeeded:
+                self._bind_group(placed.values(), tasks)
+            else:
+                for placement, _ in reversed(placed.values()):
+                    self._claims.end(placement)
+                    self._assumed.forget(placement.pod)
+                await self._help_group(attempt, scheduled)
+            rest = [pod for pod in queued if not attempt.succeeded or pod["metadata"]["uid"] not in placed]
+            await self._refuse_all(
+                rest, lambda pod: attempt.refusal(pod, placed=pod["metadata"]["uid"] in placed), missed
+            )
         finally:
             self._missed = None
-        if attempt.succeeded:
-            self._bind_group(placed.values(), tasks)
-        else:
-            for placement, _ in reversed(placed.values()):
-                self._claims.end(placement)
-                self._assumed.forget(placement.pod)
-        rest = [pod for pod in queued if not attempt.succeeded or pod["metadata"]["uid"] not in placed]
-        await self._refuse_all(rest, lambda pod: attempt.refusal(pod, placed=pod["metadata"]["uid"] in placed), missed)
         await self._write_group_condition(group, attempt.condition())
 
     async def _place(
@@ -338,15 +349,16 @@ class Scheduler:
         placed: Iterable[tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]],
         tasks: asyncio.TaskGroup,
     ) -> None:
-        """Bind the pods of a group; one that shares a claim comes after the pod for which the claim is allocated."""
-        binding: dict[str, asyncio.Task[None]] = {}  # by UID of the claim that is allocated
+        """Bind the pods of a group; those that share a claim write it one after the other."""
+        binding: dict[str, asyncio.Task[None]] = {}  # the last one that writes a claim, by the claim's UID
         for placement, choices in placed:
             key = object_key(placement.pod)
             self._waiting.pop(key, None)
             self._observe(SchedulingDecision(placement.pod, placement, choices))
             earlier = [binding[uid] for claim in placement.reserve if (uid := claim["metadata"]["uid"]) in binding]
             task = tasks.create_task(self._bind_after(placement, earlier), name=f"binding {'/'.join(key)}")
-            binding |= {claim["metadata"].get("uid", ""): task for claim, _ in placement.allocations}
+            claims = (*placement.reserve, *(claim for claim, _ in placement.allocations))
+            binding |= {claim["metadata"].get("uid", ""): task for claim in claims}
 
     async def _bind_after(self, placement: Placement, earlier: Collection[asyncio.Task[None]]) -> None:
         if earlier:
@@ -396,6 +408,19 @@ class Scheduler:
             return refusal.after_remedy(error.text)
         return refusal.after_remedy(refusal.remedy.text)
 
+    async def _help_group(self, attempt: GroupAttempt, scheduled: Collection[ObjectView]) -> None:
+        """Do what may help the pods of a group that no node takes; their claims may be in use by others of them."""
+        for refusal in attempt.refusals.values():
+            remedy = refusal.remedy
+            if remedy is not None and (remedy.delete or self._is_unused(remedy.claim, scheduled)):
+                await self._help(refusal)
+
+    def _is_unused(self, claim: ObjectView, scheduled: Iterable[ObjectView]) -> bool:
+        """Return whether a claim has an allocation, not only an assumed one, that none of these pods use."""
+        known = self._claims.claim(object_key(claim))
+        is_allocated = known is not None and bool(known.get("status", {}).get("allocation"))
+        return is_allocated and not any(hints.uses(pod, claim) for pod in scheduled)
+
     def _is_gone(self, pod: ObjectView) -> bool:
         now = self._pods.get(object_key(pod))
         return now is None or now["metadata"]["uid"] != pod["metadata"]["uid"] or not self._is_ours(now)
@@ -429,7 +454,8 @@ class Scheduler:
             self._failures[uid] = self._failures.get(uid, 0) + 1
             self._waiting[key] = None if self._is_gated(pod) else _NO_CHANGE_HELPS
             delay = min(_FIRST_BACKOFF * 2 ** (self._failures[uid] - 1), _LAST_BACKOFF) / self._time_scale
-            asyncio.get_running_loop().call_later(delay, self._retry_one, key, uid)
+            self._stop_backing_off(uid)
+            self._backing_off[uid] = asyncio.get_running_loop().call_later(delay, self._retry_one, key, uid)
         else:
             self._waiting[key] = refusal.plugins
             if any(not refusal.plugins or helps(pod, refusal.plugins) for helps in missed):
@@ -477,10 +503,16 @@ class Scheduler:
 
     def _retry_one(self, key: ObjectKey, uid: str) -> None:
         """Retry a pod after its back-off; there may be another one of its name, or something else to wait for."""
+        del self._backing_off[uid]
         pod = self._pods.get(key)
         if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:
             self._backed_off.add(uid)
             self._activate(key)
+
+    def _stop_backing_off(self, uid: str) -> None:
+        """Drop the time of the next attempt; that of any pod of a group starts one for all of them."""
+        if (timer := self._backing_off.pop(uid, None)) is not None:
+            timer.cancel()
 
 
 def _states(change: ObjectChange) -> tuple[ObjectView | None, ObjectView | None]:

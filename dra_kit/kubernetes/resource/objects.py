@@ -207,12 +207,13 @@ def not_made_for(claim: ObjectView, pod: ObjectView) -> str:
 
 
 def is_reserved_for(claim: ObjectView, pod: ObjectView) -> bool:
-    """Return whether the claim is reserved for the pod or its PodGroup, whose UID a pod does not know."""
-    consumers = claim.get("status", {}).get("reservedFor", [])
-    return any(
-        item.get("uid") == pod["metadata"]["uid"] or (is_pod_group(item) and item.get("name") == pod_group(pod))
-        for item in consumers
-    )
+    """Return whether the claim is reserved for the pod or its PodGroup."""
+    return any(is_consumer(item, pod) for item in claim.get("status", {}).get("reservedFor", []))
+
+
+def is_consumer(item: ObjectView, pod: ObjectView) -> bool:
+    """Return whether a consumer of a claim is the pod or its PodGroup, whose UID a pod does not know."""
+    return item.get("uid") == pod["metadata"]["uid"] or (is_pod_group(item) and item.get("name") == pod_group(pod))
 
 
 def is_pod_group(consumer: ObjectView) -> bool:

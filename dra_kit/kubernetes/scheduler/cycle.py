@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocations
 from dra_kit.kubernetes.resource.matching import node_selector_matches
-from dra_kit.kubernetes.resource.objects import ObjectKey
+from dra_kit.kubernetes.resource.objects import ObjectKey, is_consumer
 from dra_kit.kubernetes.resource.v1 import NodeSelector
 from dra_kit.kubernetes.scheduler.claims import (
     BindingFailed,
@@ -324,7 +324,7 @@ def post_filter(
     """
     for claim in unavailable:
         consumers = claim.get("status", {}).get("reservedFor", [])
-        if all(item.get("uid") == pod["metadata"]["uid"] for item in consumers):
+        if all(is_consumer(item, pod) for item in consumers):
             return PostFilterAction(claim)
     return PostFilterAction(stale, delete=True) if stale is not None else None
 

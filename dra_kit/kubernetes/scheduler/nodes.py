@@ -65,6 +65,7 @@ class NodeLoad(Struct):
         allocatable: allocatable resources in thousandths of each unit.
         used: requests of its pods in thousandths of each unit.
         placed: its pods.
+        with_affinity: those with an affinity, which concerns other pods; they are few in most clusters.
     """
 
     document: ObjectView
@@ -72,6 +73,7 @@ class NodeLoad(Struct):
     allocatable: Mapping[str, int]
     used: Counter[str] = field(default_factory=Counter)
     placed: list[ObjectView] = field(default_factory=list)
+    with_affinity: list[ObjectView] = field(default_factory=list)
 
     @property
     def pods(self) -> int:
@@ -82,6 +84,8 @@ class NodeLoad(Struct):
         """Count a pod on the node."""
         self.used.update(pod_requests(pod))
         self.placed.append(pod)
+        if pod["spec"].get("affinity"):
+            self.with_affinity.append(pod)
 
 
 def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
@@ -103,7 +107,9 @@ def pod_affinity(
         loads: all nodes with their pods.
         namespaces: all Namespaces; of one that is missing, only the name is known.
     """
-    return PodAffinity(pod, ((load.node.labels, load.placed) for load in loads.values()), namespaces)
+    has_affinity = bool(pod["spec"].get("affinity"))
+    placed = ((load.node.labels, load.placed if has_affinity else load.with_affinity) for load in loads.values())
+    return PodAffinity(pod, placed, namespaces)
 
 
 def node_rejection(

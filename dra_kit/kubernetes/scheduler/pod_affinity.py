@@ -120,7 +120,8 @@ class PodAffinity:
 
     Args:
         pod: to place.
-        placed: the labels of each node with its pods that have not finished.
+        placed: the labels of each node with its pods that have not finished; those with an affinity suffice if the pod
+            has none.
         namespaces: all Namespaces.
     """
 
@@ -217,7 +218,8 @@ def placed_pod_helps(
 ) -> bool:
     """Whether a pod with a node that was added, changed or ended may help a pod that does not fit to other pods.
 
-    kube-scheduler 1.37 does not know the labels of namespaces here; the pod then waits for up to five minutes.
+    kube-scheduler 1.37 does not know the labels of namespaces here, nor that a pod becomes the first of pods that
+    select each other when the last other one ends; the pod then waits for up to five minutes.
     """
     together, apart = required_terms(pod, "podAffinity"), required_terms(pod, "podAntiAffinity")
 
@@ -229,7 +231,9 @@ def placed_pod_helps(
 
     if after is None:
         return before is not None and (
-            conflicts(apart, before) or conflicts(required_terms(before, "podAntiAffinity"), pod)
+            conflicts(apart, before)
+            or conflicts(required_terms(before, "podAntiAffinity"), pod)
+            or (joins(before) and joins(pod))
         )
     if before is None:
         return joins(after)

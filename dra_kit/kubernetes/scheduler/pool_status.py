@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.field_errors import go_quote
-from dra_kit.kubernetes.scheduler.evictions import rule_covers_device
+from dra_kit.kubernetes.resource.matching import taint_rule_covers, taint_rule_may_cover
+from dra_kit.kubernetes.resource.v1 import DeviceTaintSelector
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -74,20 +75,30 @@ def report_pools(
         name = item["spec"]["pool"]["name"]
         if item["spec"]["driver"] == driver and wanted in {None, "", name}:
             found[name].append(item["spec"])
-    usage, rules = _usage(claims), list(rules)
+    usage, selectors = _usage(claims), _selectors_of_unavailable(rules)
     fallback = request["spec"].get("defaultPartitionTypeAttribute")
-    pools = [
-        _Pool(driver, name, specs, usage.get((driver, name)) or _Usage(), fallback).status(rules)
-        for name, specs in sorted(found.items())
+    limit = request["spec"].get("limit", _DEFAULT_LIMIT)
+    reported = [
+        _Pool(driver, name, found[name], usage.get((driver, name)) or _Usage(), fallback).status(selectors)
+        for name in sorted(found)[:limit]
     ]
-    reported = pools[: request["spec"].get("limit", _DEFAULT_LIMIT)]
     flawed = sum("validationError" in pool for pool in reported)
     message = f"Calculated status for {len(reported)} pools" + (f" ({flawed} incomplete)" if flawed else "")
     condition = {"type": "Complete", "status": "True", "reason": "CalculationComplete", "message": message}
-    status: dict[str, Any] = {"poolCount": len(pools), "conditions": [condition]}
+    status: dict[str, Any] = {"poolCount": len(found), "conditions": [condition]}
     if reported:
         status["pools"] = reported
     return PoolStatusReport(status, any("resourceSliceCount" not in pool for pool in reported))
+
+
+def _selectors_of_unavailable(rules: Iterable[ObjectView]) -> list[DeviceTaintSelector]:
+    """Return the selectors of rules whose taints keep pods off a device."""
+    specs = (rule["spec"] for rule in rules)
+    return [
+        DeviceTaintSelector.model_validate(spec["deviceSelector"])
+        for spec in specs
+        if spec.get("deviceSelector") is not None and spec["taint"].get("effect") in _UNAVAILABLE
+    ]
 
 
 def _usage(claims: Iterable[ObjectView]) -> Mapping[tuple[str, str], _Usage]:
@@ -135,7 +146,7 @@ class _Pool:
             value = attributes.get(attribute.removeprefix(f"{self._driver}/"))
         return _Device(document, attribute, (value or {}).get("string"))
 
-    def status(self, rules: Sequence[ObjectView]) -> dict[str, Any]:
+    def status(self, unavailable_devices: Iterable[DeviceTaintSelector]) -> dict[str, Any]:
         """Return the entry of the pool."""
         status: dict[str, Any] = {"driver": self._driver, "poolName": self._name, "generation": self._generation}
         nodes = {spec.get("nodeName") or "" for spec in self._specs}
@@ -147,7 +158,8 @@ class _Pool:
                 f"PoolIncomplete: pool {self._id} is incomplete: observed {len(self._specs)}/{expected} slices at "
                 f"generation {self._generation}"
             )}  # fmt: skip
-        unavailable = sum(self._is_unavailable(device.document, rules) for device in self._devices)
+        selectors = [item for item in unavailable_devices if taint_rule_may_cover(item, self._driver, self._name)]
+        unavailable = sum(self._is_unavailable(device.document, selectors) for device in self._devices)
         allocated = len(self._usage.devices)
         status |= {
             "resourceSliceCount": len(self._specs),
@@ -165,10 +177,11 @@ class _Pool:
             status["shareableSummary"] = shareable
         return status | ({"validationError": _shortened(problem)} if problem else {})
 
-    def _is_unavailable(self, device: ObjectView, rules: Iterable[ObjectView]) -> bool:
+    def _is_unavailable(self, device: ObjectView, selectors: Iterable[DeviceTaintSelector]) -> bool:
         device_id = self._driver, self._name, device["name"]
-        taints = [rule["spec"]["taint"] for rule in rules if rule_covers_device(rule, device_id)]
-        return any(taint.get("effect") in _UNAVAILABLE for taint in (*(device.get("taints") or ()), *taints))
+        return any(taint.get("effect") in _UNAVAILABLE for taint in device.get("taints") or ()) or any(
+            taint_rule_covers(selector, device_id) for selector in selectors
+        )
 
     def _partitions(self) -> tuple[list[dict[str, Any]], str]:
         """Return how many partitions of each type exist, and fit on their own beside what is in use; or a problem."""

@@ -102,7 +102,10 @@ class ResourceClaimController:
         for item in (*(group["spec"].get("resourceClaims") or ()), *statuses):
             if name := item.get("resourceClaimName"):
                 self._claim_queue.add((key[0], name))
-        if change.type != "DELETED":
+        if change.type == "DELETED":
+            for item in group["spec"].get("resourceClaims") or ():
+                self._created.pop((group["metadata"]["uid"], item["name"]), None)
+        else:
             self._group_queue.add(key)
         for pod_key, pod in self._pods.items():
             if group_key(pod) == key:

@@ -269,6 +269,7 @@ GUARD = pod("guard", apart=[term()])
         (pod(together=[term()]), WAITER, COOK, True),
         (pod(together=[term()]), COOK, WAITER, False),
         (pod(together=[term()]), COOK, None, False),
+        (pod("cook", together=[term()]), COOK, None, True),
         (pod(apart=[term()]), COOK, None, True),
         (pod(apart=[term()]), WAITER, None, False),
         (pod(apart=[term()]), COOK, WAITER, True),

@@ -58,6 +58,13 @@ async def add_pod(client: Client, name: str, *claims: str, node: str = "", **req
     return await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
 
 
+def allocation_on(node: str) -> Object:
+    """An allocation of the first pizza of a node."""
+    result = {"request": "r", "driver": "dra.pizza", "pool": node, "device": "pizza-0"}
+    selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [selector]}}
+
+
 def pools(claim: Object) -> list[str]:
     """Those of the devices that a claim has."""
     allocation = claim.get("status", {}).get("allocation", {"devices": {"results": []}})
@@ -97,10 +104,8 @@ async def kitchen(
 async def test_unused_claim_is_deallocated_for_a_pod_that_does_not_fit_its_node() -> None:
     async with kitchen(pizzas(1), "node-1", "node-2") as (plane, client, refusals):
         claim = await add_claim(client, "lunch")
-        result = {"request": "r", "driver": "dra.pizza", "pool": "node-1", "device": "pizza-0"}
-        selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
-        allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [selector]}}
-        await client.update(RESOURCE_CLAIMS, {**claim, "status": {"allocation": allocation}}, subresource="status")
+        status = {"allocation": allocation_on("node-1")}
+        await client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
         pods, claims = plane.informers.objects(PODS), plane.informers.objects(RESOURCE_CLAIMS)
         await until(lambda: bool(claims.get(("default", "lunch"), {}).get("status")))
 
