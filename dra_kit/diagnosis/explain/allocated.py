@@ -108,7 +108,8 @@ def _fate(cluster: ClusterView, claim: ResourceClaim, consumer: ResourceClaimCon
         return ""
     pod = cluster.pods.get((namespace, consumer.name))
     if pod is None:
-        return "no longer exists" if cluster.complete else "no longer exists, or was not saved"
+        # live, ended pods are not read
+        return "has ended or no longer exists" if cluster.complete else "no longer exists, or was not saved"
     if pod["metadata"].get("uid", consumer.uid) != consumer.uid:
         return "no longer exists (another pod has its name)"
     return "has ended" if is_terminal(pod) else ""
@@ -121,7 +122,10 @@ def is_full(claim: ResourceClaim, uid: str) -> bool:
 
 
 def unready_devices(claim: ResourceClaim) -> list[ClaimProblem]:
-    """Return the devices whose binding conditions kube-scheduler waits for, and how long it waits (KEP-5007)."""
+    """Return the devices whose binding conditions kube-scheduler waits for, and how long it waits (KEP-5007).
+
+    It waits before it binds a pod; for pods that have a node, the conditions mean nothing.
+    """
     allocation = claim.status.allocation
     if allocation is None:
         return []
@@ -137,6 +141,13 @@ def unready_devices(claim: ResourceClaim) -> list[ClaimProblem]:
         "releases the devices and tries again"
     )
     return [*found, ClaimProblem(wait)]
+
+
+def is_bound(cluster: ClusterView, claim: ResourceClaim) -> bool:
+    """Return whether all consumers of a claim are pods that have a node."""
+    namespace, reserved = claim.metadata.namespace, claim.status.reserved_for
+    pods = [cluster.pods.get((namespace, each.name)) for each in reserved if each.resource == "pods"]
+    return 0 < len(pods) == len(reserved) and all(pod is not None and pod["spec"].get("nodeName") for pod in pods)
 
 
 def _unready(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> ClaimProblem | None:

@@ -70,6 +70,28 @@ def test_binding_condition_that_is_false_is_shown_with_the_reason_of_the_driver(
     assert f"binding condition {READY} is False (Oven: too cold)" in words(text)
 
 
+@pytest.mark.parametrize("what", [("pod", "guest"), ("claim", "lunch")])
+def test_binding_conditions_mean_nothing_once_the_pod_has_a_node(tmp_path: Path, what: tuple[str, str]) -> None:
+    guest = pod("guest", claim="lunch", nodeName="node-1")
+    guest["status"] = {"phase": "Running"}
+
+    code, text = explained(tmp_path, with_conditions(hot="False"), guest, what=what)
+
+    assert code == 0
+    assert "is not ready" not in words(text)
+    assert "kube-scheduler" not in text
+
+
+def test_pod_waits_for_binding_conditions_of_a_claim_whose_other_pod_has_a_node(tmp_path: Path) -> None:
+    guest, late = pod("guest", claim="lunch", nodeName="node-1"), pod("late", claim="lunch")
+
+    code, text = explained(tmp_path, with_conditions(hot="False"), guest, late, what=("pod", "late"))
+
+    assert code == 3
+    assert f"binding condition {READY} is False (Oven: too cold)" in words(text)
+    assert "✗ pod default/late waits for its devices to become ready on node-1" in words(text)
+
+
 def test_binding_failure_is_shown(tmp_path: Path) -> None:
     code, text = explained(tmp_path, with_conditions(burnt="True"), pod("guest", claim="lunch"), what=("pod", "guest"))
 
