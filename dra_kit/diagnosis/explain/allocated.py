@@ -21,6 +21,7 @@ from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
 
 CONSUMERS_MAX: Final = 256
 """Entries of ``status.reservedFor`` (Kubernetes 1.37); kube-scheduler does not check it, the API server does."""
+_SHOWN: Final = 8
 _BINDING_TIMEOUT: Final = 600
 """Seconds that kube-scheduler waits for binding conditions: the default of ``DynamicResourcesArgs.bindingTimeout``."""
 
@@ -69,12 +70,18 @@ def consumers(cluster: ClusterView, claim: ResourceClaim) -> list[Consumer]:
     return [Consumer(_name(each), _fate(cluster, claim, each)) for each in claim.status.reserved_for]
 
 
+def enumerated(names: Sequence[str]) -> str:
+    """Return the consumers of a claim as a list; of many, which may be 256, the first ones."""
+    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more])
+
+
 def pending_release(cluster: ClusterView, claim: ResourceClaim) -> PendingRelease | None:
     """Return why a claim should release its devices soon; None if it keeps them."""
     since = claim.metadata.deletion_timestamp
     known = consumers(cluster, claim)
     gone = bool(known) and all(each.fate for each in known)
-    names = ", ".join(map(str, known))
+    names = enumerated([str(each) for each in known])
     controller = (
         f"the ResourceClaim controller of kube-controller-manager releases claim {claim.metadata.name}: does "
         "kube-controller-manager run, and what does its log say about this claim?"
