@@ -246,12 +246,13 @@ def test_higher_priority_takes_no_devices_of_running_pods(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("other", "forbidden", "outcome"), [
-    ("", False, "stale"), ("default", False, "stale"), ("kitchen", False, "stale"), ("", True, "allocated"),
+    ("", "/nothing", "stale"), ("default", "/nothing", "stale"), ("kitchen", "/nothing", "stale"),
+    ("", "/api/v1/pods", "stale"), ("", "/api/v1", "allocated"),
 ])  # fmt: skip
-def test_consumers_are_read_from_an_api_server_if_pods_may_be_listed(
-    tmp_path: Path, other: str, forbidden: bool, outcome: str
+def test_consumers_are_read_from_an_api_server_if_pods_of_the_namespace_may_be_listed(
+    tmp_path: Path, other: str, forbidden: str, outcome: str
 ) -> None:
-    with Api() as api, api.failing(403, "GET", below="/api/v1/pods" if forbidden else "/nothing"):
+    with Api() as api, api.failing(403, "GET", below=forbidden):
         api.put("resourceclaims", claim("lunch", held=("node-1", "rustica")))
         if other:
             document = pod("guest", nodeName="node-1")
