@@ -8,7 +8,7 @@ import json
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_template
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
-from dra_kit.kubernetes.resource.matching import parse_label_selector
+from dra_kit.kubernetes.resource.matching import LabelSelector, parse_label_selector
 from dra_kit.kubernetes.resource.new_object import KINDS as KNOWN_KINDS
 from dra_kit.kubernetes.resource.new_object import (
     NO_TIME,
@@ -99,7 +99,7 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: b
     for number, template in enumerate(pod_templates(document)):
         if not is_known and not _asks_for_devices(template.spec):
             continue
-        volumes = [*(template.spec.get("volumes") or ()), *(_claimed_volumes(spec) if is_whole else ())]
+        claimed = _claimed_volumes(spec) if is_whole else []
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -108,7 +108,11 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: b
                 "namespace": namespace,
                 "labels": template.metadata.get("labels") or {},
             },
-            "spec": {**template.spec, **_imaged(template), **({"volumes": volumes} if volumes else {})},
+            "spec": {
+                **template.spec,
+                **({} if is_known else _completed(template)),
+                **({"volumes": _with_volumes(template.spec.get("volumes"), claimed)} if claimed else {}),
+            },
         }
         yield Workload(
             kind,
@@ -119,15 +123,38 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: b
             _replicas(kind, spec) if is_known else 1,
             is_known and kind == "DaemonSet",
             not template.is_embedded,
-            parse_label_selector(spec.get("selector")) if is_whole else None,
+            _selector(kind, name, spec) if is_known else None,
         )
 
 
-def _imaged(template: PodTemplate) -> Object:
-    """Return the containers of a pod of another shape, with the image that the controller adds."""
-    if template.is_embedded:
-        return {}
-    return {"containers": [{"image": template.path, **each} for each in template.spec["containers"]]}
+def _selector(kind: str, name: str, spec: ObjectView) -> LabelSelector | None:
+    """Return what selects the pods of a workload of Kubernetes; None if it does not say."""
+    match kind:
+        case "Job":  # the API server sets the selector, with the UID of the Job
+            selector: Any = {"matchLabels": {"batch.kubernetes.io/job-name": name}}
+        case "ReplicationController":  # older than label selectors
+            labels = spec.get("selector")
+            are_labels = isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
+            selector = {"matchLabels": labels} if are_labels else None
+        case "CronJob" | "PodTemplate":
+            selector = None
+        case _:
+            selector = spec.get("selector")
+    return parse_label_selector(selector) or None  # an empty one would select all pods of the namespace
+
+
+def _completed(template: PodTemplate) -> Object:
+    """Return the containers of a pod of an unknown controller, with the names and images that it may add."""
+    found = {field: template.spec.get(field) for field in ("containers", "initContainers")}
+    lists = {field: containers for field, containers in found.items() if isinstance(containers, list)}
+    completed = {
+        field: [
+            {"name": f"{field.lower()}-{number}", "image": template.path, **each} if isinstance(each, dict) else each
+            for number, each in enumerate(containers)
+        ]
+        for field, containers in lists.items()
+    }
+    return completed if found["containers"] else {"containers": [{"name": "main", "image": template.path}], **completed}
 
 
 def _asks_for_devices(spec: ObjectView) -> bool:
@@ -141,8 +168,16 @@ def _asks_for_devices(spec: ObjectView) -> bool:
 
 def _claimed_volumes(spec: ObjectView) -> list[Object]:
     """Return the volumes that the controller of a StatefulSet adds to its pods."""
-    names = [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
+    templates = spec.get("volumeClaimTemplates") or ()
+    names = [name for template in templates if (name := (template.get("metadata") or {}).get("name"))]
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+
+
+def _with_volumes(volumes: Any, claimed: Sequence[Object]) -> list[Any]:
+    """Return the volumes of a pod; those that its StatefulSet adds replace others of the same name."""
+    names = {each["name"] for each in claimed}
+    others = volumes if isinstance(volumes, list) else []
+    return [*(each for each in others if not isinstance(each, dict) or each.get("name") not in names), *claimed]
 
 
 def _replicas(kind: str, spec: ObjectView) -> int:

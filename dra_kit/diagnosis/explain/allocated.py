@@ -21,6 +21,7 @@ from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
 
 CONSUMERS_MAX: Final = 256
 """Entries of ``status.reservedFor`` (Kubernetes 1.37); kube-scheduler does not check it, the API server does."""
+_SHOWN: Final = 8
 _BINDING_TIMEOUT: Final = 600
 """Seconds that kube-scheduler waits for binding conditions: the default of ``DynamicResourcesArgs.bindingTimeout``."""
 
@@ -69,12 +70,18 @@ def consumers(cluster: ClusterView, claim: ResourceClaim) -> list[Consumer]:
     return [Consumer(_name(each), _fate(cluster, claim, each)) for each in claim.status.reserved_for]
 
 
+def enumerated(names: Sequence[str]) -> str:
+    """Return the consumers of a claim as a list; of many, which may be 256, the first ones."""
+    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more])
+
+
 def pending_release(cluster: ClusterView, claim: ResourceClaim) -> PendingRelease | None:
     """Return why a claim should release its devices soon; None if it keeps them."""
     since = claim.metadata.deletion_timestamp
     known = consumers(cluster, claim)
     gone = bool(known) and all(each.fate for each in known)
-    names = ", ".join(map(str, known))
+    names = enumerated([str(each) for each in known])
     controller = (
         f"the ResourceClaim controller of kube-controller-manager releases claim {claim.metadata.name}: does "
         "kube-controller-manager run, and what does its log say about this claim?"
@@ -108,7 +115,8 @@ def _fate(cluster: ClusterView, claim: ResourceClaim, consumer: ResourceClaimCon
         return ""
     pod = cluster.pods.get((namespace, consumer.name))
     if pod is None:
-        return "no longer exists" if cluster.complete else "no longer exists, or was not saved"
+        # live, ended pods are not read
+        return "has ended or no longer exists" if cluster.complete else "no longer exists, or was not saved"
     if pod["metadata"].get("uid", consumer.uid) != consumer.uid:
         return "no longer exists (another pod has its name)"
     return "has ended" if is_terminal(pod) else ""
@@ -121,7 +129,10 @@ def is_full(claim: ResourceClaim, uid: str) -> bool:
 
 
 def unready_devices(claim: ResourceClaim) -> list[ClaimProblem]:
-    """Return the devices whose binding conditions kube-scheduler waits for, and how long it waits (KEP-5007)."""
+    """Return the devices whose binding conditions kube-scheduler waits for, and how long it waits (KEP-5007).
+
+    It waits before it binds a pod; for pods that have a node, the conditions mean nothing.
+    """
     allocation = claim.status.allocation
     if allocation is None:
         return []
@@ -137,6 +148,13 @@ def unready_devices(claim: ResourceClaim) -> list[ClaimProblem]:
         "releases the devices and tries again"
     )
     return [*found, ClaimProblem(wait)]
+
+
+def is_bound(cluster: ClusterView, claim: ResourceClaim) -> bool:
+    """Return whether all consumers of a claim are pods that have a node."""
+    namespace, reserved = claim.metadata.namespace, claim.status.reserved_for
+    pods = [cluster.pods.get((namespace, each.name)) for each in reserved if each.resource == "pods"]
+    return 0 < len(pods) == len(reserved) and all(pod is not None and pod["spec"].get("nodeName") for pod in pods)
 
 
 def _unready(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> ClaimProblem | None:

@@ -78,11 +78,17 @@ def evictions(cluster: ClusterView, results: Iterable[DeviceRequestAllocationRes
             shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{_NO_EXECUTE}"
             by = f" (by DeviceTaintRule {rule})" if rule else ""
             why = f", and the toleration of request {result.request} names no effect" if accepted else ""
-            remedy = f"with effect: {_NO_EXECUTE} in the toleration of {taint.key} the pod keeps the device"
+            remedy = (
+                f"with effect: {_NO_EXECUTE} in the toleration of {taint.key} the pod keeps the device; without the "
+                "toleration kube-scheduler does not allocate it"
+                if accepted
+                else f"pods keep the device with a toleration of {taint.key} (effect: {_NO_EXECUTE}) in a new claim; "
+                "tolerations of a claim cannot be changed"
+            )
             yield ClaimProblem(
                 f"device {result.device} of {result.driver}, pool {result.pool}, has the taint {shown}{by}{why}: the "
                 "device taint eviction controller deletes pods that have the device",
-                f"{remedy}; without the toleration kube-scheduler does not allocate it" if accepted else remedy,
+                remedy,
             )
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dra_kit.diagnosis.explain.allocated import (
     ClaimProblem,
+    is_bound,
     late_holders,
     pending_release,
     unready_devices,
@@ -105,7 +106,8 @@ class ClaimExplainer:
         """Explain a claim that has devices, or gets none because it is being deleted."""
         release = pending_release(self.cluster, claim)
         cluster = self.cluster
-        problems = [*unready_devices(claim), *vanished_devices(cluster, claim), *evicting_taints(cluster, claim)]
+        unready = [] if is_bound(cluster, claim) else unready_devices(claim)
+        problems = [*unready, *vanished_devices(cluster, claim), *evicting_taints(cluster, claim)]
         remedies = (*(release.remedies if release is not None else ()), *(each.remedy for each in problems))
         return ClaimExplanation(
             claim,

@@ -415,17 +415,24 @@ class ClusterDocuments(Struct, frozen=True):
     def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> ClusterDocuments:
         """Return a view of these objects and others, which replace those of the same kind and name.
 
-        DeviceClasses lose the names of extended resources if the API server would drop them.
+        DeviceClasses lose the names of extended resources if the API server would drop them. Claims that have devices
+        keep them.
         """
         if not self.extended_resources:
             documents = {**documents, "DeviceClass": list(map(_unextended, documents.get("DeviceClass", ())))}
         merged = {kind: list(found) for kind, found in self.documents.items()}
         for kind, found in documents.items():
             keys = {_document_key(document) for document in found}
-            merged[kind] = [
-                document for document in merged.get(kind, ()) if _document_key(document) not in keys
-            ] + list(found)
+            former = merged.get(kind, ())
+            stored = {_document_key(each): each for each in former} if kind == "ResourceClaim" else {}
+            given = [_with_status(document, stored.get(_document_key(document))) for document in found]
+            merged[kind] = [document for document in former if _document_key(document) not in keys] + given
         return structs.replace(self, documents=merged)
+
+
+def _with_status(claim: ObjectView, stored: ObjectView | None) -> ObjectView:
+    """Return a claim after its manifest is applied; ``stored`` is the present one, None if it is new."""
+    return {**claim, "status": stored["status"]} if stored is not None and stored.get("status") else claim
 
 
 def _unextended(device_class: ObjectView) -> ObjectView:

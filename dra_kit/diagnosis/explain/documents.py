@@ -153,6 +153,7 @@ def workload_documents(explanation: WorkloadExplanation) -> list[dict[str, Any]]
         "name": workload.name,
         "path": workload.path,
         "pods": explanation.count,
+        "examined": explanation.examined,
         "placed": [{"name": pod.name, "node": pod.node} for pod in explanation.placed],
         "text": explanation.text,
         "note": explanation.note,

@@ -101,7 +101,8 @@ def provisions(
         claim = None
         if resources:
             document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
-            claim = model_of_claim({**document, "metadata": {**document["metadata"], "name": "extended-resources"}})
+            metadata = document["metadata"]
+            claim = model_of_claim({**document, "metadata": {**metadata, "name": f"{metadata['generateName']}*"}})
         found.append(ResourceProvision(resources, tuple(nodes), claim))
     return sorted(found, key=lambda provision: -len(provision.nodes))
 

@@ -64,6 +64,7 @@ class PodSequence:
         """Explain the next pod, and assume that it is scheduled if it can be; errors as for :func:`explain_pod`."""
         explanation, placed = self._explain(pod, self._explainer.explain)
         if self._placed and explanation.outcome == "does-not-fit":
+            self._alone.renew_budget()
             alone = _PodExplainer(self._alone, pod, _unexplained).explain().fitting
             if alone:
                 text = f"without the pods before it, it could run on {named(alone)}"
@@ -85,6 +86,7 @@ class PodSequence:
         explanation = replace(each.explain(), after=tuple(self._placed))
         if each.unscheduled is None or explanation.outcome not in {"fits", "devices-fit"}:
             return explanation, None
+        self._explainer.renew_budget()  # on one of these nodes, the search was within it
         placed = PlacedPod(explanation.name, each.unscheduled.place(explanation.fitting))
         self._placed.append(placed)
         return explanation, placed

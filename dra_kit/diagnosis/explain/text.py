@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import click
 from msgspec import Struct
 
-from dra_kit.diagnosis.explain.allocated import device_statuses
+from dra_kit.diagnosis.explain.allocated import device_statuses, enumerated
 from dra_kit.diagnosis.explain.cluster import MissingRight, missing_rules
 from dra_kit.diagnosis.explain.conditions import shorten
 from dra_kit.diagnosis.explain.drivers import DriverOnNode
@@ -228,7 +228,7 @@ def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocat
     _render_results(page, allocation)
     if not explanation.release:
         reserved = _consumers(explanation)
-        page.line(f"reserved for {', '.join(reserved)}" if reserved else "not reserved: no pod uses it", indent=2)
+        page.line(f"reserved for {enumerated(reserved)}" if reserved else "not reserved: no pod uses it", indent=2)
     for line in _conditions(explanation):
         page.line(line, indent=2)
     _render_problems(page, explanation)

@@ -79,6 +79,7 @@ class UnscheduledPod:
         self._pod = pod
         self._loads = self._cluster.loads
         self._affinity = self._pod_affinity()
+        self._requests = pod_requests(pod)
         self._claims = list(claims)
         self._pending = [each.claim for each in _explanations(self._claims) if not each.allocated]
         self._provisions = provisions(pod, self._cluster.extended_classes, _allocatable(self._cluster, self._loads))
@@ -93,7 +94,7 @@ class UnscheduledPod:
                 if name in self._loads:
                     self._examine(self._loads[name], provision.resources)
         unsuitable = {*self._rejections, *self._elsewhere}
-        self._open = [node.name for node in self._cluster.nodes if node.name not in unsuitable]
+        self._open = {node.name: None for node in self._cluster.nodes if node.name not in unsuitable}  # ordered
 
     def _pod_affinity(self) -> PodAffinity | None:
         """Return the relation to other pods; None if not all of them are known."""
@@ -104,10 +105,9 @@ class UnscheduledPod:
 
     def _examine(self, load: NodeLoad, provided: frozenset[str]) -> None:
         """Find out why a node is unsuitable for the pod, regardless of devices, or cannot use those of its claims."""
-        requests = pod_requests(self._pod)
-        rejection = node_rejection(self._pod, load, requests, provided, self._affinity)
+        rejection = node_rejection(self._pod, load, self._requests, provided, self._affinity)
         if rejection is not None:
-            self._rejections[load.node.name] = tuple(_in_numbers(rejection, self._pod, load, requests))
+            self._rejections[load.node.name] = tuple(_in_numbers(rejection, self._pod, load, self._requests))
         elsewhere = [claim for claim in self._claims if _is_allocated_elsewhere(claim, load.node)]
         if not elsewhere:
             return
@@ -175,6 +175,9 @@ class UnscheduledPod:
         elif outcome == "binding":  # kube-scheduler has selected the node
             selected = (self._pod.get("status") or {}).get("nominatedNodeName")
             fitting = tuple(name for name in fitting if name == selected) or fitting
+            shown = {text for each in known for text in each.blockers}  # not if the claim's other pods have nodes
+            unready = (problem.text for each in known for problem in unready_devices(each.claim))
+            problems += dict.fromkeys(text for text in unready if text not in shown)
         claims, remedies = self._claims, tuple[str, ...]()
         if outcome == "does-not-fit":
             problems += [*self._why_not(), *self._full_claims(), *self._never_preempted(known)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any, Final
 
 from msgspec import Struct
@@ -59,18 +60,19 @@ class Workload(Struct, frozen=True):
         """Kind, namespace and name."""
         return f"{self.kind} {self.namespace}/{self.name}{f' ({self.path})' if self.path else ''}"
 
-    def pods(self, cluster: ClusterView) -> list[ObjectView]:
-        """Return the pods that it creates, with made-up names."""
+    def pods(self, cluster: ClusterView) -> tuple[int, Iterator[ObjectView]]:
+        """Return how many pods it creates, and these one by one, with made-up names."""
         if self.kind == "Pod":
-            return [self.pod]
-        specs: list[Mapping[str, Any]] = [self.pod["spec"]] * self.replicas
+            return 1, iter([self.pod])
         if self.per_node and cluster.knows_nodes:
             specs = list(_daemon_specs(self.pod, cluster))
+            return len(specs), self._numbered(specs)
+        return self.replicas, self._numbered(repeat(self.pod["spec"], self.replicas))
+
+    def _numbered(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[ObjectView]:
         prefix = self.pod["metadata"]["name"].removesuffix("0")
-        return [
-            {**self.pod, "metadata": {**self.pod["metadata"], "name": f"{prefix}{number}"}, "spec": spec}
-            for number, spec in enumerate(specs)
-        ]
+        for number, spec in enumerate(specs):
+            yield {**self.pod, "metadata": {**self.pod["metadata"], "name": f"{prefix}{number}"}, "spec": spec}
 
 
 def _daemon_specs(pod: ObjectView, cluster: ClusterView) -> Iterator[dict[str, Any]]:
@@ -98,19 +100,21 @@ class WorkloadExplanation(Struct, frozen=True):
 
     Attributes:
         count: the number of pods.
+        examined: how many of them were examined: all up to the first that does not fit, unless there are too many.
         explained: the first pod, and the first that does not fit.
         placed: the pods that fit, with the nodes on which they are assumed to run.
     """
 
     workload: Workload
     count: int
+    examined: int
     explained: tuple[PodExplanation, ...]
     placed: tuple[PlacedPod, ...]
 
     @property
     def good(self) -> bool:
         """Whether all pods can run, and there is one."""
-        return bool(self.count) and all(each.good for each in self.explained)
+        return bool(self.count) and self.examined == self.count and all(each.good for each in self.explained)
 
     @property
     def undecided(self) -> bool:
@@ -127,7 +131,9 @@ class WorkloadExplanation(Struct, frozen=True):
         where = ", ".join(f"{number} on {node}" for node, number in nodes.most_common(_SHOWN))
         where += f" and {counted(len(nodes) - _SHOWN, 'more node')}" if len(nodes) > _SHOWN else ""
         number = f"{len(self.placed)} of {counted(self.count, 'pod')}"
-        return f"{number} of {title} can run{f': {where}' if where else ''}"
+        is_cut = self.undecided and self.examined < self.count
+        rest = f"; only the first {self.examined} were examined" if is_cut else ""
+        return f"{number} of {title} can run{f': {where}' if where else ''}{rest}"
 
     @property
     def note(self) -> str:
@@ -143,14 +149,21 @@ class WorkloadExplanation(Struct, frozen=True):
 
 
 _SHOWN: Final = 3
+_EXAMINED: Final = 1000
+"""How many pods of a workload are examined: about a minute of work on 5,000 nodes."""
 
 
 def explain_workload(sequence: PodSequence, workload: Workload, explainer: ClaimExplainer) -> WorkloadExplanation:
-    """Explain the first pod of a workload, and the first one for which nothing is left; errors as for a pod."""
+    """Explain the first pod of a workload, and the first one for which nothing is left; errors as for a pod.
+
+    Of very many pods, only the first ones are examined.
+    """
     explained: list[PodExplanation] = []
     placed: list[PlacedPod] = []
-    pods = workload.pods(explainer.cluster)
-    for number, pod in enumerate(pods):
+    count, pods = workload.pods(explainer.cluster)
+    examined = 0
+    for number, pod in enumerate(islice(pods, _EXAMINED)):
+        examined = number + 1
         explainer.renew_budget()
         if number and (found := sequence.place(pod)) is not None:
             placed.append(found)
@@ -164,7 +177,7 @@ def explain_workload(sequence: PodSequence, workload: Workload, explainer: Claim
             placed.append(found)
         elif not explanation.good:
             break
-    return WorkloadExplanation(workload, len(pods), tuple(explained), tuple(placed))
+    return WorkloadExplanation(workload, count, examined, tuple(explained), tuple(placed))
 
 
 def without_former_pods(objects: ClusterDocuments, workloads: Sequence[Workload]) -> ClusterDocuments:

@@ -226,7 +226,8 @@ def test_a_cluster_and_its_snapshot_say_the_same(
 
 
 def test_a_claim_is_explained_without_the_right_to_list_pods(tmp_path: Path) -> None:
-    with Api() as api, api.failing(403, "GET", below="/api/v1/pods"):
+    everywhere, own = "/api/v1/pods", "/api/v1/namespaces/default/pods"
+    with Api() as api, api.failing(403, "GET", below=everywhere), api.failing(403, "GET", below=own):
         api.put("resourceclaims", LUNCH)
         result = run("explain", "claim", "lunch", "--kubeconfig", api.kubeconfig(tmp_path / "kubeconfig"))
 

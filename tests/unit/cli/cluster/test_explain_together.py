@@ -47,6 +47,38 @@ def test_pods_of_one_file_compete_for_devices(tmp_path: Path) -> None:
     assert "✗ pod default/c cannot be scheduled without the pods before it, it could run on node-1 and node-2" in text
 
 
+def test_pods_of_one_file_compete_for_extended_resources(tmp_path: Path) -> None:
+    provider = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "rustica"},
+        "spec": {
+            "selectors": [{"cel": {"expression": f'{CHEESE} == "cheddar"'}}],
+            "extendedResourceName": "dra.pizza/rustica",
+        },
+    }
+    container = {"name": "eater", "image": "busybox", "resources": {"limits": {"dra.pizza/rustica": "1"}}}
+    pods = [pod(name, containers=[container]) for name in ("a", "b", "c")]
+
+    code, text = explained_manifest(tmp_path, provider, *pods)
+
+    assert code == 3
+    assert "✗ rustica allocated to default/a-extended-resources-*" in words(text)
+    assert "✗ rustica allocated to default/b-extended-resources-*" in words(text)
+    assert "✗ pod default/c cannot be scheduled" in text
+
+
+def test_claim_that_has_devices_keeps_them_when_its_manifest_is_applied(tmp_path: Path) -> None:
+    guest = pod("guest", claim="lunch", nodeName="node-1")
+    saved = save(tmp_path / "cluster.yaml", *KITCHEN, claim("lunch", held=("node-1", "rustica")), guest)
+    late = pod("late", claim="lunch", nodeSelector={"kubernetes.io/hostname": "node-2"})
+
+    result = run("explain", "-f", save(tmp_path / "late.yaml", claim("lunch"), late), "--from", saved)
+
+    assert result.exit_code == 3
+    assert "the pod must run where the devices of claim food are, and only" in words(result.output)
+
+
 def test_pods_of_one_file_compete_for_cpu(tmp_path: Path) -> None:
     pods = [pod(name, template="cheddar", requests={"cpu": "3"}) for name in ("a", "b")]
     cooks = [pod("cook", requests={"cpu": "3"}, nodeName="node-2")]

@@ -70,6 +70,28 @@ def test_binding_condition_that_is_false_is_shown_with_the_reason_of_the_driver(
     assert f"binding condition {READY} is False (Oven: too cold)" in words(text)
 
 
+@pytest.mark.parametrize("what", [("pod", "guest"), ("claim", "lunch")])
+def test_binding_conditions_mean_nothing_once_the_pod_has_a_node(tmp_path: Path, what: tuple[str, str]) -> None:
+    guest = pod("guest", claim="lunch", nodeName="node-1")
+    guest["status"] = {"phase": "Running"}
+
+    code, text = explained(tmp_path, with_conditions(hot="False"), guest, what=what)
+
+    assert code == 0
+    assert "is not ready" not in words(text)
+    assert "kube-scheduler" not in text
+
+
+def test_pod_waits_for_binding_conditions_of_a_claim_whose_other_pod_has_a_node(tmp_path: Path) -> None:
+    guest, late = pod("guest", claim="lunch", nodeName="node-1"), pod("late", claim="lunch")
+
+    code, text = explained(tmp_path, with_conditions(hot="False"), guest, late, what=("pod", "late"))
+
+    assert code == 3
+    assert f"binding condition {READY} is False (Oven: too cold)" in words(text)
+    assert "✗ pod default/late waits for its devices to become ready on node-1" in words(text)
+
+
 def test_binding_failure_is_shown(tmp_path: Path) -> None:
     code, text = explained(tmp_path, with_conditions(burnt="True"), pod("guest", claim="lunch"), what=("pod", "guest"))
 
@@ -92,6 +114,19 @@ def test_device_with_binding_conditions_would_make_the_pod_wait(tmp_path: Path) 
     assert f"kube-scheduler then waits until the driver sets the condition {READY}\n" in text
 
 
+def test_device_in_use_that_is_tainted_needs_a_toleration_in_a_new_claim(tmp_path: Path) -> None:
+    tainted = slice_of("node-1", rustica="cheddar")
+    tainted["spec"]["devices"][0]["taints"] = [{"key": "dra.pizza/burnt", "effect": "NoExecute"}]
+    objects = [tainted if each["metadata"]["name"] == tainted["metadata"]["name"] else each for each in KITCHEN]
+    guest = pod("guest", claim="lunch", nodeName="node-1")
+    saved = save(tmp_path / "cluster.yaml", *objects, claim("lunch", held=("node-1", "rustica")), guest)
+
+    text = words(run("explain", "claim", "lunch", "--from", saved).output)
+
+    assert "has the taint dra.pizza/burnt:NoExecute: the device taint eviction controller deletes pods" in text
+    assert "a toleration of dra.pizza/burnt (effect: NoExecute) in a new claim" in text
+
+
 def test_holder_that_is_being_deleted_for_a_pod_that_is_gone_is_named() -> None:
     result = run("explain", "pod", "next", "--from", STUCK)
 
@@ -111,6 +146,17 @@ def test_claim_that_is_being_deleted_for_a_pod_that_is_gone_is_not_good() -> Non
     assert text.startswith("✗ default/gang-0-gpu-7r9 is being deleted since 2025-11-18T01:00:00Z, and is still")
     assert "✓" not in text
     assert "does kube-controller-manager run" in text
+
+
+def test_of_many_consumers_the_first_are_named(tmp_path: Path) -> None:
+    held = claim("lunch", held=("node-1", "rustica"))
+    held["status"]["reservedFor"] = [{"resource": "pods", "name": f"p{n}", "uid": f"uid-p{n}"} for n in range(256)]
+    pods = [pod(f"p{number}", claim="lunch", nodeName="node-1") for number in range(256)]
+
+    code, text = explained(tmp_path, held, *pods, what=("claim", "lunch"))
+
+    assert code == 0
+    assert "reserved for pod p0, pod p1, pod p2, pod p3, pod p4, pod p5, pod p6, pod p7, and 248 more" in words(text)
 
 
 def test_claim_whose_only_consumer_is_gone_is_stale(tmp_path: Path) -> None:
@@ -200,12 +246,13 @@ def test_higher_priority_takes_no_devices_of_running_pods(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("other", "forbidden", "outcome"), [
-    ("", False, "stale"), ("default", False, "stale"), ("kitchen", False, "stale"), ("", True, "allocated"),
+    ("", "/nothing", "stale"), ("default", "/nothing", "stale"), ("kitchen", "/nothing", "stale"),
+    ("", "/api/v1/pods", "stale"), ("", "/api/v1", "allocated"),
 ])  # fmt: skip
-def test_consumers_are_read_from_an_api_server_if_pods_may_be_listed(
-    tmp_path: Path, other: str, forbidden: bool, outcome: str
+def test_consumers_are_read_from_an_api_server_if_pods_of_the_namespace_may_be_listed(
+    tmp_path: Path, other: str, forbidden: str, outcome: str
 ) -> None:
-    with Api() as api, api.failing(403, "GET", below="/api/v1/pods" if forbidden else "/nothing"):
+    with Api() as api, api.failing(403, "GET", below=forbidden):
         api.put("resourceclaims", claim("lunch", held=("node-1", "rustica")))
         if other:
             document = pod("guest", nodeName="node-1")

@@ -167,6 +167,22 @@ def test_pods_of_another_shape_are_explained_as_far_as_they_are_known(tmp_path: 
     assert "? pod default/vm-0-0 finds its devices on node-1, node-2; not examined: node selectors, cpu and" in text
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"template": pod_template(containers=[{"name": "trainer", "resources": {"claims": [{"name": "food"}]}}])},
+        {"resourceClaims": [{"name": "food", "resourceClaimTemplateName": "cheddar"}]},
+    ],
+)
+def test_custom_resource_may_leave_images_and_containers_to_its_controller(tmp_path: Path, spec: Document) -> None:
+    document = {"apiVersion": "example.com/v1", "kind": "Training", "metadata": {"name": "t"}, "spec": spec}
+
+    code, text = explained_manifest(tmp_path, CHEDDAR, document)
+
+    assert code == 0
+    assert "✓ pod default/t-0-0 can run on node-1, node-2\n" in text
+
+
 def test_custom_resources_without_devices_are_passed_over(tmp_path: Path) -> None:
     pattern = {"spec": {"containers": [{"name": "*", "image": "?*", "resources": {"limits": {"cpu": "?*"}}}]}}
     policy = {
@@ -189,11 +205,17 @@ def test_custom_resources_without_devices_are_passed_over(tmp_path: Path) -> Non
         ("Deployment", "apps/v1", {"replicas": "many"}),
         ("Deployment", "apps/v1", {"selector": {"matchExpressions": [{}]}}),
         ("StatefulSet", "apps/v1", {"volumeClaimTemplates": ["data"]}),
+        ("StatefulSet", "apps/v1", {"volumeClaimTemplates": [{"spec": {}}]}),
         ("Job", "batch/v1", {"parallelism": "many", "completions": []}),
         ("Job", "batch.volcano.sh/v1alpha1", {"parallelism": "many"}),
         ("CronJob", "batch/v1", {"jobTemplate": 5}),
         ("Anything", "example.com/v1", {"resourceClaims": [{"name": 5, "resourceClaimName": []}]}),
         ("Anything", "example.com/v1", {"resourceClaims": [{"resourceClaimName": "x", "name": None}]}),
+        (
+            "Anything",
+            "example.com/v1",
+            {"template": {**pod_template(), "spec": {**pod_template()["spec"], "volumes": 5}}},
+        ),
     ],
 )
 def test_malformed_workload_is_an_error_or_explained(tmp_path: Path, kind: str, api_version: str, spec: Any) -> None:
@@ -206,10 +228,18 @@ def test_malformed_workload_is_an_error_or_explained(tmp_path: Path, kind: str, 
     assert "Traceback" not in text
 
 
-def test_pods_of_a_replication_controller_replace_no_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "api_version", "spec"),
+    [
+        ("Deployment", "apps/v1", {"selector": {}}),
+        ("Deployment", "apps/v1", {"selector": None}),
+        ("ReplicationController", "v1", {"selector": {"app": "serve"}}),
+        ("Job", "batch/v1", {}),
+    ],
+)
+def test_pods_of_others_are_not_replaced(tmp_path: Path, kind: str, api_version: str, spec: Document) -> None:
     other = pod("other", nodeName="node-1", requests={"cpu": "4"})
-    document = workload("ReplicationController", "v1", selector={"app": "serve"})
-    document["spec"]["template"] = pod_template(requests={"cpu": "1"})
+    document = workload(kind, api_version, **{"template": pod_template(requests={"cpu": "1"}), **spec})
     saved = save(tmp_path / "cluster.yaml", *KITCHEN, other)
 
     text = run("explain", "-f", save(tmp_path / "rc.yaml", CHEDDAR, document), "--from", saved).output
@@ -226,20 +256,39 @@ def test_volume_claims_of_a_stateful_set_are_not_examined(tmp_path: Path) -> Non
     assert "not examined: volumes (data)" in words(text)
 
 
-def test_live_pods_of_a_workload_are_replaced(tmp_path: Path) -> None:
+def test_volume_claim_of_a_stateful_set_replaces_a_volume_of_the_same_name(tmp_path: Path) -> None:
+    volumes = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    document = workload("StatefulSet", volumeClaimTemplates=volumes)
+    document["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}]
+
+    code, text = explained_manifest(tmp_path, CHEDDAR, document)
+
+    assert code == 4
+    assert "not examined: volumes (data)" in words(text)
+
+
+@pytest.mark.parametrize(
+    ("document", "label"),
+    [
+        (workload("Deployment", replicas=2), "app"),
+        (workload("ReplicationController", "v1", replicas=2, selector={"app": "serve"}), "app"),
+        (workload("Job", "batch/v1", parallelism=2, completions=2), "batch.kubernetes.io/job-name"),
+    ],
+)
+def test_live_pods_of_a_workload_are_replaced(tmp_path: Path, document: Document, label: str) -> None:
     live = pod("serve-6d4-x", claim="serve-6d4-x-food", nodeName="node-1", requests={"cpu": "4"})
-    live["metadata"]["labels"] = {"app": "serve"}
+    live["metadata"]["labels"] = {label: "serve"}
     made = claim("serve-6d4-x-food", held=("node-1", "rustica"))
     made["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "Pod", "name": "serve-6d4-x", "uid": "uid-serve-6d4-x", "controller": True}
     ]
     saved = save(tmp_path / "cluster.yaml", *KITCHEN, live, made)
-    file = save(tmp_path / "d.yaml", CHEDDAR, workload("Deployment", replicas=2))
+    file = save(tmp_path / "d.yaml", CHEDDAR, document)
 
     result = run("explain", "-f", file, "--from", saved)
 
     assert result.exit_code == 0
-    assert "✓ 2 of 2 pods of Deployment default/serve can run: 1 on node-1, 1 on node-2\n" in result.output
+    assert f"✓ 2 of 2 pods of {document['kind']} default/serve can run: 1 on" in words(result.output)
 
 
 def test_workload_is_explained_in_json(tmp_path: Path) -> None:
@@ -273,6 +322,20 @@ def test_two_hundred_replicas_are_placed_without_explaining_each(tmp_path: Path)
     assert result.exit_code == 0
     assert "✓ 202 of 202 pods" in result.output
     assert len(result.output.splitlines()) < 40
+
+
+def test_of_very_many_replicas_only_the_first_are_examined(tmp_path: Path) -> None:
+    wide = {**node("node-5"), "status": {"allocatable": {"cpu": "400", "memory": "800Gi", "pods": "5000"}}}
+    document = workload("Deployment", replicas=2_000_000_000)
+    document["spec"]["template"]["spec"] = {"containers": [{"name": "app", "image": "app"}]}
+    file = save(tmp_path / "d.yaml", document)
+
+    result = run("explain", "-f", file, "--from", save(tmp_path / "cluster.yaml", *KITCHEN, wide))
+
+    assert result.exit_code == 4
+    text = words(result.output)
+    assert "? 1000 of 2000000000 pods of Deployment default/serve can run:" in text
+    assert text.endswith("; only the first 1000 were examined")
 
 
 LARGE = {"allocatable": {"cpu": "400", "memory": "800Gi", "pods": "1000"}}
