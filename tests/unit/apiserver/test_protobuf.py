@@ -27,7 +27,7 @@ def cluster_wide(api_version: str, kind: str, **fields: Any) -> Object:
 
 
 OBJECTS = {
-    "core/v1.Pod": ("/api/v1/namespaces/default/pods", pod("one")),
+    "core/v1.Pod": ("/api/v1/namespaces/default/pods", pod("one", spec={"automountServiceAccountToken": False})),
     "core/v1.ConfigMap": ("/api/v1/namespaces/default/configmaps", config_map("one", {"a": "b"})),
     "core/v1.Secret": ("/api/v1/namespaces/default/secrets", typed("v1", "Secret", data={"a": "YQ=="})),
     "core/v1.Namespace": ("/api/v1/namespaces", namespace("one")),
