@@ -57,7 +57,7 @@ class GrantedRule(Struct, frozen=True):
 
     @property
     def through(self) -> str:
-        """The binding, in the words of the API server."""
+        """The binding, as the API server describes it in reasons."""
         metadata, reference, subject = self.binding["metadata"], self.binding["roleRef"], self.subject
         namespace = metadata.get("namespace", "")
         kind, name = "ClusterRoleBinding", metadata["name"]

@@ -271,7 +271,7 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
 def _is_preferred(quality: float, clause: AcceptClause, than_quality: float, than: AcceptClause) -> bool:
     """Return whether an alternative moves in front of an earlier one: by its quality, or because that is a wildcard.
 
-    This is no order, because each may move in front of the other, but what a header means by it depends on it.
+    Of two alternatives each may be preferred to the other: then the later one comes first.
 
     Source: github.com/munnerz/goautoneg, ``ParseAccept``, and the insertion sort of Go's package ``sort``.
     """

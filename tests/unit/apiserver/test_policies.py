@@ -115,3 +115,17 @@ async def test_policy_judges_binding_that_names_no_kind(http: Http) -> None:
     ]
 
     assert bound == [422, 201]
+
+
+async def test_policy_asks_about_lists_with_a_field_selector(http: Http) -> None:
+    kubelet = {"Impersonate_User": "system:node:node-a", "Impersonate_Group": "system:nodes"}
+    unreadable = "node-a="
+    lists = "authorizer.group('').resource('pods').fieldSelector('spec.nodeName={}').check('list').allowed()"
+    await policy(http, f"{lists.format('node-a')} && !{lists.format(unreadable)}", "nodes")
+
+    created = [
+        (await http("POST", "/api/v1/nodes", {"metadata": {"name": name}}, **headers))[0]
+        for name, headers in (("node-a", kubelet), ("node-b", {}))
+    ]
+
+    assert created == [201, 422]
