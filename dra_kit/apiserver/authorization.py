@@ -8,7 +8,10 @@ Sources: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/rbac`` and ``pkg/registry/
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -35,11 +38,36 @@ Rule: TypeAlias = dict[str, Any]
 """``rbac.authorization.k8s.io/v1 PolicyRule``."""
 
 
+@cache
+def builtin_objects() -> tuple[Object, ...]:
+    """Return the roles and bindings of a new cluster of Kubernetes 1.37.1; the objects must not be changed.
+
+    The fields of their metadata are next to the other fields.
+    """
+    text = files("dra_kit.apiserver").joinpath("builtin_roles.jsonl").read_text(encoding="utf-8")
+    return tuple(json.loads(line) for line in text.splitlines())
+
+
 class GrantedRule(Struct, frozen=True):
-    """A rule granted to a user."""
+    """A rule that a binding grants to one of its subjects."""
 
     rule: Rule
-    through: str
+    binding: Object
+    subject: Object
+
+    @property
+    def through(self) -> str:
+        """The binding, as the API server describes it in reasons."""
+        metadata, reference, subject = self.binding["metadata"], self.binding["roleRef"], self.subject
+        namespace = metadata.get("namespace", "")
+        kind, name = "ClusterRoleBinding", metadata["name"]
+        if namespace:
+            kind, name = "RoleBinding", f"{name}/{namespace}"
+        whom = subject.get("name", "")
+        if subject.get("kind") == "ServiceAccount":
+            whom = f"{whom}/{subject.get('namespace') or namespace}"
+        role = f"{reference.get('kind', '')} {go_quote(reference.get('name', ''))}"
+        return f"{kind} {go_quote(name)} of {role} to {subject.get('kind', '')} {go_quote(whom)}"
 
 
 class Authorizer(Protocol):
@@ -107,13 +135,12 @@ class Rbac:
                 subject = next((one for one in binding.get("subjects") or () if _is(one, user, where)), None)
                 if subject is None:
                     continue
-                through = _described(binding, subject)
                 try:
                     rules = self.rules_of(binding["roleRef"], where)
                 except RoleNotFound as error:
                     problems.append(str(error))
                     continue
-                yield from (GrantedRule(rule, through) for rule in rules)
+                yield from (GrantedRule(rule, binding, subject) for rule in rules)
 
     def rules_of(self, reference: Object, namespace: str) -> list[Rule]:
         """Return the rules of the role that a binding refers to.
@@ -147,19 +174,6 @@ def _is(subject: Object, user: User, namespace: str) -> bool:
             where = subject.get("namespace") or namespace
             return bool(where) and user.name == f"system:serviceaccount:{where}:{name}"
     return False
-
-
-def _described(binding: Object, subject: Object) -> str:
-    metadata, reference = binding["metadata"], binding["roleRef"]
-    namespace = metadata.get("namespace", "")
-    kind, name = "ClusterRoleBinding", metadata["name"]
-    if namespace:
-        kind, name = "RoleBinding", f"{name}/{namespace}"
-    whom = subject.get("name", "")
-    if subject.get("kind") == "ServiceAccount":
-        whom = f"{whom}/{subject.get('namespace') or namespace}"
-    role = f"{reference.get('kind', '')} {go_quote(reference.get('name', ''))}"
-    return f"{kind} {go_quote(name)} of {role} to {subject.get('kind', '')} {go_quote(whom)}"
 
 
 class AuthorizationAttributes(Struct, frozen=True):

@@ -1,18 +1,14 @@
-"""The objects that a new cluster starts with, and the custom resources that it serves.
-
-``builtin_roles.jsonl`` has the roles and bindings of a new cluster of Kubernetes 1.37.1, one in a line.
-"""
+"""The objects that a new cluster starts with, and the custom resources that it serves."""
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
 from dra_kit.apiserver.api import Api, now
+from dra_kit.apiserver.authorization import builtin_objects
 from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.custom_resources import kind_from_definition
 from dra_kit.apiserver.kinds.kind import Kind
@@ -112,10 +108,9 @@ def serve_custom_resources(api: Api) -> None:
 def builtin_roles() -> tuple[tuple[Kind, Object], ...]:
     """Return kind and object of each, aggregated roles after the others; the objects must not be changed."""
     kinds = {kind.kind: kind for kind in RBAC_KINDS}
-    text = files("dra_kit.apiserver").joinpath("builtin_roles.jsonl").read_text(encoding="utf-8")
     found = []
-    for line in text.splitlines():
-        given = json.loads(line)
+    for line in builtin_objects():
+        given = dict(line)
         kind = kinds[given.pop("kind")]
         metadata = {name: given.pop(name) for name in _METADATA if name in given}
         head = {"kind": kind.kind, "apiVersion": kind.storage_api_version}

@@ -46,7 +46,7 @@ from dra_kit.apiserver.requests import (
     request_verb,
 )
 from dra_kit.apiserver.reviews import answer_review
-from dra_kit.apiserver.selectors import field_terms
+from dra_kit.apiserver.selectors import required_fields
 from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
@@ -380,7 +380,7 @@ def _refused(raw: web.BaseRequest, refusal: StatusError, warnings: list[str] | N
 def request_attributes(action: str, target: Target, query: Query) -> AuthorizationAttributes:
     """Return the attributes of a request on a resource, whether there is such a resource or not."""
     name, namespace = target.name, target.namespace
-    selected = _selected(query.text("fieldSelector")) if action in {"list", "watch", "deletecollection"} else ()
+    selected = required_fields(query.text("fieldSelector")) if action in {"list", "watch", "deletecollection"} else ()
     if not name and action in {"list", "watch"}:
         names = (value for field, value in selected if field == "metadata.name")
         name = next((value for value in names if not any(char in value for char in "/%")), "")
@@ -389,14 +389,6 @@ def request_attributes(action: str, target: Target, query: Query) -> Authorizati
     return AuthorizationAttributes(
         action, target.group, target.plural, target.subresource, namespace, name, selected_fields=selected
     )
-
-
-def _selected(selector: str) -> tuple[tuple[str, str], ...]:
-    """Return the fields of which a selector requires one value, with that value; nothing if it does not read."""
-    try:
-        return tuple((term.field, term.value) for term in field_terms(selector) if term.equal)
-    except StatusError:
-        return ()
 
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"

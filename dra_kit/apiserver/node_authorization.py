@@ -9,10 +9,17 @@ Source: Kubernetes 1.37 ``plugin/pkg/auth/authorizer/node`` and ``pkg/auth/nodei
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from dra_kit.apiserver.authentication import NODES, User
-from dra_kit.apiserver.authorization import CLUSTER_ROLES, AuthorizationAttributes, AuthorizationDecision, rule_allows
+from dra_kit.apiserver.authorization import (
+    AuthorizationAttributes,
+    AuthorizationDecision,
+    Rule,
+    builtin_objects,
+    rule_allows,
+)
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.values.json import Object
 
@@ -68,7 +75,7 @@ class NodeAuthorizer:
                 "persistentvolumeclaims"
                 | "persistentvolumes"
                 | "resourceclaims.resource.k8s.io"
-                | ("volumeattachments.storage.k8s.io")
+                | "volumeattachments.storage.k8s.io"
             ):
                 return self._get(node, asked)
             case "serviceaccounts":
@@ -89,8 +96,7 @@ class NodeAuthorizer:
                 return _node(node, asked)
             case "pods":
                 return self._pod(node, asked)
-        role = self._lookup(CLUSTER_ROLES, "system:node") or {}
-        return None if any(rule_allows(rule, asked) for rule in role.get("rules") or ()) else ""
+        return None if any(rule_allows(rule, asked) for rule in _node_rules()) else ""
 
     def _read(self, node: str, asked: AuthorizationAttributes) -> str | None:
         if asked.verb not in {"get", "list", "watch"}:
@@ -163,6 +169,14 @@ class NodeAuthorizer:
                 return pod is not None and pod["spec"].get("nodeName") == node
         pods = (pod for pod in self._listed("pods", f"{namespace}/") if pod["spec"].get("nodeName") == node)
         return any((asked.resource, name) in references(pod) for pod in pods) if namespace else False
+
+
+@cache
+def _node_rules() -> tuple[Rule, ...]:
+    """Return the rules of ``system:node`` in a new cluster; kubelets have them whatever becomes of that role."""
+    objects = builtin_objects()
+    role = next(obj for obj in objects if (obj["kind"], obj["name"]) == ("ClusterRole", "system:node"))
+    return tuple(role["rules"])
 
 
 def _own(node: str, asked: AuthorizationAttributes, what: str, one: str) -> str | None:

@@ -250,8 +250,8 @@ class AcceptClause(Struct, frozen=True):
 
 
 def accept_clauses(accept: str) -> list[AcceptClause]:
-    """Return the alternatives, the preferred ones first, and wildcards last."""
-    found: list[tuple[tuple[int, float], AcceptClause]] = []
+    """Return the alternatives, the preferred ones first."""
+    found: list[tuple[float, AcceptClause]] = []
     for part in accept.split(","):
         media_type, *rest = (item.strip() for item in part.split(";"))
         parameters = {key.strip(): value.strip().strip('"') for key, _, value in (item.partition("=") for item in rest)}
@@ -260,8 +260,23 @@ def accept_clauses(accept: str) -> list[AcceptClause]:
         except ValueError:
             quality = 0
         if media_type:
-            found.append(((media_type.count("*"), -quality), AcceptClause(media_type, parameters)))
-    return [clause for _, clause in sorted(found, key=lambda pair: pair[0])]
+            clause = AcceptClause(media_type, parameters)
+            before = len(found)
+            while before and _is_preferred(quality, clause, *found[before - 1]):
+                before -= 1
+            found.insert(before, (quality, clause))
+    return [clause for _, clause in found]
+
+
+def _is_preferred(quality: float, clause: AcceptClause, than_quality: float, than: AcceptClause) -> bool:
+    """Return whether an alternative moves in front of an earlier one: by its quality, or because that is a wildcard.
+
+    Of two alternatives each may be preferred to the other: then the later one comes first.
+
+    Source: github.com/munnerz/goautoneg, ``ParseAccept``, and the insertion sort of Go's package ``sort``.
+    """
+    (type_, _, subtype), (than_type, _, than_subtype) = (one.media_type.partition("/") for one in (clause, than))
+    return quality > than_quality or (type_ != "*" and than_type == "*") or (subtype != "*" and than_subtype == "*")
 
 
 def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:

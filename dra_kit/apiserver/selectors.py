@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.apiserver.status_errors import bad_request
+from dra_kit.apiserver.status_errors import StatusError, bad_request
 from dra_kit.kubernetes.resource.matching import LabelRequirement, LabelSelector, int64_of
 from dra_kit.kubernetes.values.json import value_at
 
@@ -164,6 +164,14 @@ def field_terms(text: str) -> list[FieldTerm]:
             continue  # selects everything
         terms.append(FieldTerm(field, _unescaped(match["value"]), equal=match["operator"] != "!="))
     return terms
+
+
+def required_fields(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the fields of which a selector requires one value, with that value; nothing if it does not read."""
+    try:
+        return tuple((term.field, term.value) for term in field_terms(text) if term.equal)
+    except StatusError:
+        return ()
 
 
 def _unescaped(value: str) -> str:

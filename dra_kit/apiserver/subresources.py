@@ -148,6 +148,7 @@ async def bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
     given = read_object(request, _BINDING, options.field_validation, context)
+    given |= {"kind": "Binding", "apiVersion": "v1"}
     write = AdmissionAttributes(api, _BINDING, request, options.dry_run, "CREATE", given, None)
     binding = await api.admission.mutate(write, context.warnings)
     _check(binding, request)

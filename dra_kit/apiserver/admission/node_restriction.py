@@ -46,6 +46,8 @@ def _pod(write: AdmissionAttributes, node: str) -> str | None:
         if _existing_pod(write)["spec"].get("nodeName") != node:
             return f"node {node} can only evict pods with spec.nodeName set to itself"
         return None
+    if subresource:
+        return f"unexpected pod subresource {go_quote(subresource)}, only 'status' and 'eviction' are allowed"
     if write.operation == "DELETE":
         if _existing_pod(write)["spec"].get("nodeName") != node:
             return f"node {go_quote(node)} can only delete pods with spec.nodeName set to itself"
@@ -154,7 +156,10 @@ def _node(write: AdmissionAttributes, node: str) -> str | None:
         return f"{who} is not allowed to create pods with a non-nil configSource"
     if old is None:
         return f"{who} is not allowed to set the following labels: {forbidden}" if forbidden else None
-    if ((obj.get("spec") or {}).get("taints") or []) != ((old.get("spec") or {}).get("taints") or []):
+    spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
+    if spec.get("configSource") not in (None, old_spec.get("configSource")):
+        return f"{who} is not allowed to update configSource to a new non-nil configSource"
+    if (spec.get("taints") or []) != (old_spec.get("taints") or []):
         return f"{who} is not allowed to modify taints"
     if (obj["metadata"].get("ownerReferences") or []) != (old["metadata"].get("ownerReferences") or []):
         return f"{who} is not allowed to modify ownerReferences"

@@ -13,6 +13,7 @@ from typing import Any, Final
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.authentication import User
 from dra_kit.apiserver.authorization import AuthorizationAttributes as Authorized
+from dra_kit.apiserver.selectors import required_fields
 from dra_kit.kubernetes.cel.admission import PolicyRequest, to_cel_value
 from dra_kit.kubernetes.cel.functions.authorization import (
     AccessDecision,
@@ -43,7 +44,7 @@ class RequesterAuthorizer:
         """Return whether the user may do it."""
         attributes = Authorized(
             question.verb, question.group, question.resource, question.subresource, question.namespace,
-            question.name, question.path, is_path=bool(question.path),
+            question.name, question.path, bool(question.path), required_fields(question.field_selector),
         )  # fmt: skip
         decision = self._api.rbac.authorize(self._user, attributes)
         return AccessDecision(decision.allowed, decision.reason)

@@ -166,7 +166,7 @@ def _nameless(binding: Object) -> Iterator[FieldError]:
 def _subjects(kind: str) -> Column:
     def cell(binding: Object) -> str:
         return ", ".join(
-            f"{item['namespace']}/{item['name']}" if kind == "ServiceAccount" else item["name"]
+            f"{item.get('namespace', '')}/{item['name']}" if kind == "ServiceAccount" else item["name"]
             for item in binding.get("subjects") or ()
             if item["kind"] == kind
         )

@@ -125,10 +125,8 @@ async def create_object(
     key = kind.key(request.target.namespace, name)
     present = api.storage.get(kind.resource, key)
     if present is not None:
-        deleted, generated = (
-            "deletionTimestamp" in present.object["metadata"],
-            bool(obj["metadata"].get("generateName")),
-        )
+        deleted = "deletionTimestamp" in present.object["metadata"]
+        generated = bool(obj["metadata"].get("generateName"))
         raise already_exists(kind.group, kind.plural, name, deleted=deleted, generated=generated)
     if write.options.dry_run:
         return write.answer(obj, context, 201)

@@ -192,3 +192,15 @@ async def test_metrics_count_requests(http: Http) -> None:
     _, text, _ = await http("GET", "/metrics")
 
     assert 'apiserver_request_total{resource="pods",subresource="",verb="LIST"} 1.0' in text.splitlines()
+
+
+async def test_table_of_bindings_shows_account_without_namespace(http: Http) -> None:
+    path = f"{RBAC}/namespaces/default/rolebindings"
+    reference = {"kind": "ClusterRole", "name": "view"}
+    subjects = [{"kind": "ServiceAccount", "name": "driver"}]
+    assert (await http("POST", path, {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}))[0] == 201
+
+    status, table, _ = await http("GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+
+    assert status == 200
+    assert table["rows"][0]["cells"][-1] == "/driver"

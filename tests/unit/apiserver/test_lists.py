@@ -116,6 +116,20 @@ async def test_a_table_has_the_columns_of_kubectl(http: Http) -> None:
     assert answer["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/json;as=Table;v=v1;g=meta.k8s.io;q=0.5,*/*", "ConfigMapList"),
+        ("*/*;q=0.9,application/json;as=Table;v=v1;g=meta.k8s.io;q=0.5", "Table"),
+        ("application/json;q=0.5,application/json;as=Table;v=v1;g=meta.k8s.io", "Table"),
+    ],
+)
+async def test_preferred_form_depends_on_quality_and_on_earlier_wildcards(http: Http, accept: str, kind: str) -> None:
+    _, answer, _ = await http("GET", PATH, Accept=accept)
+
+    assert answer["kind"] == kind
+
+
 @pytest.mark.usefixtures("five")
 async def test_metadata_only_can_be_requested(http: Http) -> None:
     _, answer, _ = await http("GET", PATH, Accept="application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")

@@ -109,3 +109,37 @@ async def test_kubelet_deletes_and_evicts_pods_of_its_node_only(http: Http) -> N
         0
     ] == 403
     assert (await http("GET", f"{pods}/other"))[0] == 200
+
+
+async def test_kubelet_with_every_role_still_binds_no_pods(http: Http) -> None:
+    admin = {"kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"kind": "User", "name": "system:node:node-a"}
+    bound = {"metadata": {"name": "kubelet"}, "roleRef": admin, "subjects": [subject]}
+    assert (await http("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", bound))[0] == 201
+    assert (await http("POST", "/api/v1/namespaces/default/pods", pod("p")))[0] == 201
+    metadata = {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}}
+    binding = {"metadata": metadata, "target": {"kind": "Node", "name": "node-a"}}
+
+    status, answer, _ = await http("POST", "/api/v1/namespaces/default/pods/p/binding", binding, **KUBELET)
+
+    assert status == 403
+    assert answer["message"].endswith(
+        "unexpected pod subresource \"binding\", only 'status' and 'eviction' are allowed"
+    )
+
+
+async def test_kubelet_keeps_its_permissions_when_the_role_for_nodes_is_deleted(http: Http) -> None:
+    assert (await http("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node"))[0] == 200
+
+    assert (await http("GET", "/api/v1/services", **KUBELET))[0] == 200
+
+
+async def test_kubelet_points_its_node_to_no_other_configuration(http: Http) -> None:
+    assert (await http("POST", "/api/v1/nodes", {"metadata": {"name": "node-a"}}, **KUBELET))[0] == 201
+    source = {"configMap": {"namespace": "kube-system", "name": "c", "kubeletConfigKey": "k"}}
+    merge = {"content_type": "application/merge-patch+json", **KUBELET}
+
+    status, answer, _ = await http("PATCH", "/api/v1/nodes/node-a", {"spec": {"configSource": source}}, **merge)
+
+    assert status == 403
+    assert answer["message"].endswith("is not allowed to update configSource to a new non-nil configSource")

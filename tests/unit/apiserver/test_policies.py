@@ -13,7 +13,7 @@ from tests.golden import api
 from tests.golden.files import cases, read
 from tests.golden.pins import pinned
 from tests.golden.report import Agreement
-from tests.unit.apiserver.conftest import Http, config_map, definition, namespace
+from tests.unit.apiserver.conftest import Http, config_map, definition, namespace, pod
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -102,3 +102,30 @@ def test_all_validations_of_a_policy_may_cost_as_much_as_in_kubernetes() -> None
     agreement.add("E-costs", cases(api, read(path)))
 
     assert (agreement.agree, agreement.total) == (1, 1)
+
+
+async def test_policy_judges_binding_that_names_no_kind(http: Http) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    await policy(http, "request.kind.kind != object.kind || object.target.name != 'lost'", "pods/binding")
+    assert (await http("POST", pods, pod("p")))[0] == 201
+
+    bound = [
+        (await http("POST", f"{pods}/p/binding", {"metadata": {"name": "p"}, "target": {"name": node}}))[0]
+        for node in ("lost", "node-a")
+    ]
+
+    assert bound == [422, 201]
+
+
+async def test_policy_asks_about_lists_with_a_field_selector(http: Http) -> None:
+    kubelet = {"Impersonate_User": "system:node:node-a", "Impersonate_Group": "system:nodes"}
+    unreadable = "node-a="
+    lists = "authorizer.group('').resource('pods').fieldSelector('spec.nodeName={}').check('list').allowed()"
+    await policy(http, f"{lists.format('node-a')} && !{lists.format(unreadable)}", "nodes")
+
+    created = [
+        (await http("POST", "/api/v1/nodes", {"metadata": {"name": name}}, **headers))[0]
+        for name, headers in (("node-a", kubelet), ("node-b", {}))
+    ]
+
+    assert created == [201, 422]

@@ -27,6 +27,7 @@ class AccessQuestion(Struct, frozen=True):
         namespace: empty for the whole cluster.
         name: name of the object; empty for all.
         path: path of a non-resource request; otherwise empty.
+        field_selector: of a list; it may be one that does not read.
     """
 
     verb: str = ""
@@ -36,6 +37,7 @@ class AccessQuestion(Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    field_selector: str = ""
 
 
 class AccessDecision(Struct, frozen=True):
@@ -131,12 +133,17 @@ def _refining(part: str) -> Callable[[ResourceCheck, str], ResourceCheck]:
 for _part in ("subresource", "namespace", "name"):
     _signature = f"{_part}(resource_check, string) -> resource_check"
     LIBRARY.declare(f"resourcecheck_{_part}", _signature, _refining(_part), member=True)
+LIBRARY.declare(
+    "authorizer_fieldselector",
+    "fieldSelector(resource_check, string) -> resource_check",
+    _refining("field_selector"),
+    member=True,
+)
 
 
-# RBAC ignores selectors.
+# no authorizer looks at labels
 @LIBRARY.method("authorizer_labelselector", "labelSelector(resource_check, string) -> resource_check")
-@LIBRARY.method("authorizer_fieldselector", "fieldSelector(resource_check, string) -> resource_check")
-def _selector(check: ResourceCheck, _: str) -> ResourceCheck:
+def _label_selector(check: ResourceCheck, _: str) -> ResourceCheck:
     return check
 
 
