@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_POOL_STATUS_REQUESTS, RESOURCE_SLICES
 from dra_kit.errors import NotFound
@@ -35,7 +36,7 @@ def requests(plane: ControlPlane) -> Mapping[tuple[str, str], Object]:
 
 
 async def test_request_is_answered_once() -> None:
-    async with ControlPlane(gates=FeatureGates.alpha()) as plane:
+    async with ControlPlane(gates=FeatureGates.alpha(), runtime_config=ALL_VERSIONS) as plane:
         client = await plane.connect("test")
         await publish(client, "pizza")
         await until(lambda: bool(plane.informers.objects(RESOURCE_SLICES)))
@@ -50,7 +51,7 @@ async def test_request_is_answered_once() -> None:
 
 
 async def test_without_the_gate_requests_are_not_answered() -> None:
-    async with ControlPlane() as plane:
+    async with ControlPlane(runtime_config=ALL_VERSIONS) as plane:
         client = await plane.connect("test")
         await ask(client, "how-many")
         await until(lambda: bool(requests(plane)))
@@ -60,7 +61,7 @@ async def test_without_the_gate_requests_are_not_answered() -> None:
 
 
 async def test_request_waits_for_missing_slices_and_is_given_up() -> None:
-    async with ControlPlane(gates=FeatureGates.alpha()) as plane:
+    async with ControlPlane(gates=FeatureGates.alpha(), runtime_config=ALL_VERSIONS) as plane:
         client = await plane.connect("test")
         await publish(client, "first", count=2)
         await until(lambda: bool(plane.informers.objects(RESOURCE_SLICES)))
@@ -77,7 +78,7 @@ async def test_request_waits_for_missing_slices_and_is_given_up() -> None:
 
 async def test_answered_request_expires() -> None:
     """After an hour: 1.2 s at this speed."""
-    async with ControlPlane(gates=FeatureGates.alpha(), time_scale=3000) as plane:
+    async with ControlPlane(gates=FeatureGates.alpha(), runtime_config=ALL_VERSIONS, time_scale=3000) as plane:
         client = await plane.connect("test")
         await ask(client, "how-many")
 
