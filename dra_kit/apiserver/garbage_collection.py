@@ -188,7 +188,7 @@ class GarbageCollector:
         ]
 
     def _finish_namespace(self, name: str) -> None:
-        """Remove a namespace that is being deleted, once only its Events and default ServiceAccount remain in it."""
+        """Remove a namespace that is being deleted, once only what every namespace has remains in it."""
         stored = self._api.storage.get("namespaces", name)
         if stored is None or "deletionTimestamp" not in stored.object["metadata"]:
             return
@@ -206,5 +206,8 @@ class GarbageCollector:
 
 
 def _is_incidental(resource: str, obj: Object) -> bool:
-    """Return whether an object was created automatically: the namespace's default ServiceAccount, or an Event."""
-    return obj["kind"] == "Event" or (resource == "serviceaccounts" and obj["metadata"]["name"] == "default")
+    """Return whether an object was created automatically: an Event, or what each new namespace gets."""
+    return obj["kind"] == "Event" or (resource, obj["metadata"]["name"]) in _IN_EACH_NAMESPACE
+
+
+_IN_EACH_NAMESPACE: Final = {("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")}

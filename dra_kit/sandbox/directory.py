@@ -137,7 +137,7 @@ def _age(directory: Path) -> float:
 
 def _base() -> Path:
     base = Path(tempfile.gettempdir())
-    # mkdtemp makes a directory of our own in it
+    # a directory that only this user may access is created in it
     return base if len(str(base)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108
 
 

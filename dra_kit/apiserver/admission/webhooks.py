@@ -221,10 +221,12 @@ def _endpoint(api: Api, service: Object) -> str:
     for item in api.listed("endpointslices.discovery.k8s.io", f"{namespace}/"):
         if (item["metadata"].get("labels") or {}).get("kubernetes.io/service-name") != name:
             continue
-        ports = [entry["port"] for entry in item.get("ports") or () if entry.get("name", "") == port.get("name", "")]
+        named = (entry for entry in item.get("ports") or () if (entry.get("name") or "") == (port.get("name") or ""))
+        ports = [entry["port"] for entry in named if entry.get("port")]
         for endpoint in item.get("endpoints") or ():
-            if ports and (endpoint.get("conditions") or {}).get("ready", True):
-                address = endpoint["addresses"][0]
+            addresses = endpoint.get("addresses") or ()
+            if ports and addresses and (endpoint.get("conditions") or {}).get("ready", True):
+                address = addresses[0]
                 return f"[{address}]:{ports[0]}" if ":" in address else f"{address}:{ports[0]}"
     raise OSError(f'no endpoints available for service "{name}"')
 

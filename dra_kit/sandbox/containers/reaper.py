@@ -110,7 +110,7 @@ class Reaper:
                 mounts = {}
                 process = self._popen(order, without, mounts, output)
         except (OSError, ValueError) as error:
-            self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or 0})
+            self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or errno.EINVAL})
             return
         self._ids[process.pid] = order["run"]
         self._processes[process.pid] = process
@@ -206,7 +206,8 @@ class MountNamespace:
             ):
                 Path("/proc/self", name).write_text(text)
         self._mount("none", "/", "", _MS_REC | _MS_SLAVE)
-        for target, source in mounts.items():
+        # a folder before those that are in it, as container runtimes do
+        for target, source in sorted(mounts.items(), key=lambda item: Path(item[0]).parts):
             path = Path(os.path.realpath(target))
             self._make(path)
             self._mount(source, path, "", _MS_BIND)
@@ -221,9 +222,10 @@ class MountNamespace:
         if path.exists() or parent == Path("/"):
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         before, mode = os.open(parent, os.O_PATH | os.O_DIRECTORY), parent.stat().st_mode & 0o7777
-        entries = [
-            (entry, entry.is_dir(), entry.readlink() if entry.is_symlink() else None) for entry in parent.iterdir()
-        ]
+        entries = []
+        for entry in parent.iterdir():
+            with suppress(FileNotFoundError):  # another process has just removed it
+                entries.append((entry, entry.is_dir(), entry.readlink() if entry.is_symlink() else None))
         self._mount("tmpfs", parent, "tmpfs", os.ST_NOSUID | os.ST_NODEV, f"mode={mode:o}")
         for entry, is_folder, link in entries:
             if link is not None:
@@ -233,7 +235,10 @@ class MountNamespace:
                 entry.mkdir()
             else:
                 entry.touch()
-            self._mount(f"/proc/self/fd/{before}/{entry.name}", entry, "", _MS_BIND | _MS_REC)
+            try:
+                self._mount(f"/proc/self/fd/{before}/{entry.name}", entry, "", _MS_BIND | _MS_REC)
+            except FileNotFoundError:
+                entry.rmdir() if is_folder else entry.unlink()
         os.close(before)
         path.mkdir(parents=True)
 

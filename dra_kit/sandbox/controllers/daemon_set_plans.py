@@ -44,12 +44,12 @@ def plan_daemon_set(
     """
     places = _places(daemon_set, pods, nodes)
     availability = availability or Availability(daemon_set)
-    steps = _Steps()
+    steps, surge = _Steps(), _surge(daemon_set, places)
     for place in places:
-        _manage(place, steps, availability, surges=_surge(daemon_set, places) > 0)
+        _manage(place, steps, availability, surges=surge > 0)
     if not (steps.create or steps.delete) and _rolls(daemon_set):
-        if _surge(daemon_set, places):
-            _surge_update(daemon_set, places, steps, availability)
+        if surge:
+            _surge_update(surge, places, steps, availability)
         else:
             _replacing_update(daemon_set, places, steps, availability)
     return WorkloadPlan(
@@ -190,7 +190,7 @@ def _replacing_update(
     steps.delete += candidates[: max(allowed - unavailable, 0)]
 
 
-def _surge_update(daemon_set: ObjectView, places: Sequence[_Place], steps: _Steps, availability: Availability) -> None:
+def _surge_update(surge: int, places: Sequence[_Place], steps: _Steps, availability: Availability) -> None:
     """Start new pods next to old ones, as many as allowed; delete an old pod once the new one is available."""
     surging, available, candidates, leaving = 0, 0, [], []
     for place in places:
@@ -218,7 +218,7 @@ def _surge_update(daemon_set: ObjectView, places: Sequence[_Place], steps: _Step
             leaving.append(old)
     spare = available - sum(place.runs for place in places)
     steps.delete += leaving[: max(spare, 0)]
-    steps.create += candidates[: max(_surge(daemon_set, places) - surging, 0)]
+    steps.create += candidates[: max(surge - surging, 0)]
 
 
 def _status(daemon_set: ObjectView, places: Sequence[_Place], availability: Availability) -> Mapping[str, Any]:

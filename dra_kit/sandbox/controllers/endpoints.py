@@ -103,7 +103,8 @@ class EndpointController:
         content = {name: value for name, value in wanted.items() if name != "metadata"}
         labels = wanted["metadata"]["labels"]
         if labels == (metadata.get("labels") or {}) and all(
-            known.get(name) == value for name, value in content.items()
+            (known.get(name) or []) == value
+            for name, value in content.items()  # empty lists are not stored
         ):
             return
         with suppress(NotFound, Conflict):

@@ -204,17 +204,17 @@ class WorkloadController:
 
         Source: Kubernetes 1.37 ``pkg/controller/controller_ref_manager.go``.
         """
-        claimed = []
+        claimed, selector = [], parse_label_selector(workload["spec"]["selector"])
         for item in list(self._informers.objects(resource).values()):
             if item["metadata"]["namespace"] != workload["metadata"]["namespace"]:
                 continue
             own: ObjectView | None = None
             if owns(workload, item):
-                own = item if _selects(workload, item) else None
+                own = item if selector.matches(item) else None
                 if own is None:
                     gone = {"$patch": "delete", "uid": workload["metadata"]["uid"]}
                     await self._change_owners(resource, item, gone)
-            elif _may_own(workload, item) and not _is_controlled(item):
+            elif not _is_controlled(item) and _may_own(workload, item):
                 own = await self._change_owners(resource, item, owner_reference(workload))
             if own is not None:
                 claimed.append(own)
@@ -261,13 +261,10 @@ def _is_controlled(obj: ObjectView) -> bool:
     return any(item.get("controller") for item in obj["metadata"].get("ownerReferences", ()))
 
 
-def _selects(workload: ObjectView, obj: ObjectView) -> bool:
-    return parse_label_selector(workload["spec"]["selector"]).matches(obj)
-
-
 def _may_own(workload: ObjectView, obj: ObjectView) -> bool:
     """Return whether a workload adopts an object that no controller owns."""
-    if "deletionTimestamp" in obj["metadata"] or not _selects(workload, obj):
+    selector = parse_label_selector(workload["spec"]["selector"])
+    if "deletionTimestamp" in obj["metadata"] or not selector.matches(obj):
         return False
     if workload["kind"] == STATEFUL_SETS.kind:
         match = _STATEFUL_POD.fullmatch(obj["metadata"]["name"])

@@ -65,9 +65,10 @@ class ProjectedVolumes:
                         files |= await self._files(pod, source, mode)
                 for path in (*files, name):
                     _check_path(path)
-            except KubeletError as error:
-                raise KubeletError(f'MountVolume.SetUp failed for volume "{name}" : {error}') from error
-            _write_files(folder, files)
+                _write_files(folder, files)
+            except (KubeletError, OSError, ValueError) as error:  # files of one name, names that no file can have
+                reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+                raise KubeletError(f'MountVolume.SetUp failed for volume "{name}" : {reason}') from error
         return renewal
 
     def mounts(self, pod: ObjectView, container: ObjectView) -> dict[str, str]:
@@ -122,9 +123,12 @@ class ProjectedVolumes:
 
     def _field(self, pod: ObjectView, item: Mapping[str, Any]) -> str:
         if reference := item.get("resourceFieldRef"):
-            named = next(found for found in containers(pod) if found["name"] == reference.get("containerName"))
+            name = reference.get("containerName") or ""
+            named = next((found for found in containers(pod) if found["name"] == name), None)
+            if named is None:
+                raise KubeletError(f"container {name} not found")
             return resource_value(named, reference, self._node)
-        path = item["fieldRef"]["fieldPath"]
+        path = (item.get("fieldRef") or {}).get("fieldPath", "")
         if path in {"metadata.labels", "metadata.annotations"}:
             pairs = sorted((pod["metadata"].get(path.rpartition(".")[2]) or {}).items())
             return "\n".join(f'{key}="{value}"' for key, value in pairs)

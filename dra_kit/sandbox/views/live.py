@@ -16,6 +16,7 @@ from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.kubernetes.scheduler.claim_controller import POD_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
 from dra_kit.sandbox.cluster import USER_AGENT
+from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.drivers.roles import HANGING_SECONDS
 from dra_kit.sandbox.records import (
@@ -355,12 +356,13 @@ class ContainerEntries:
                 if written := self._outputs[container.id].read(record):
                     yield ViewEntry(f"{self._who(container)} says", lines(written), "cyan")
             case ContainerEnded(container=container, exit=how):
-                self._outputs.pop(container.id, None)
+                output = self._outputs.pop(container.id, None)
                 if deleted:
                     yield ViewEntry(f"{self._who(container)} was stopped")
                 else:
                     text = f"{self._who(container)} ended with exit code {how.code}"
-                    yield ViewEntry(text, colour="red" if how.code else "")
+                    hints = output.hints() if how.code and output else ()
+                    yield ViewEntry(text, lines(hints), "red" if how.code else "")
             case _:
                 pass
 
@@ -399,6 +401,12 @@ class OutputLines:
         self._in_line = False  # whether the line shown last is unfinished
         # the environment is known already: do not show a container that prints it
         self._known = {f"{name}={value}" for name, value in started.environment.items()}
+        self._has_unmounted = MOUNTS_VARIABLE in started.environment
+
+    def hints(self) -> Iterator[str]:
+        """Yield what may have made the container fail."""
+        if self._has_unmounted:
+            yield f"its volumes are not mounted here; its variable {MOUNTS_VARIABLE} says where the files are"
 
     def read(self, output: ContainerOutput) -> list[str]:
         """Return the lines to show of it."""

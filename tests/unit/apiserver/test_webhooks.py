@@ -208,6 +208,8 @@ async def test_service_of_a_webhook_is_reached_at_its_endpoint(client: Client, w
     [
         ({"endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": False}}]}, "no endpoints available"),
         ({"ports": [{"name": "metrics", "port": 1}]}, "no endpoints available"),
+        ({"ports": [{"name": "https"}]}, "no endpoints available"),
+        ({"endpoints": [{"addresses": []}]}, "no endpoints available"),
         (
             {"metadata": {"name": "there-1", "labels": {"kubernetes.io/service-name": "other"}}},
             "no endpoints available",

@@ -288,6 +288,21 @@ def test_first_cdi_specs_are_shown_in_full() -> None:
     assert shown(spec, spec, spec) == [*whole, *whole, whole[0]]
 
 
+def test_failed_container_whose_volumes_are_not_mounted_says_so() -> None:
+    variable = {"DRA_KIT_SANDBOX_MOUNTS": "/run/menu=/tmp/menu"}
+    begun = ContainerStarted(node="node-1", container=EATER, environment=variable)
+    failed = ContainerEnded(node="node-1", container=EATER, exit=ExitStatus(3, "Error"))
+    succeeded = ContainerEnded(node="node-1", container=EATER, exit=ExitStatus(0, "Completed"))
+
+    assert shown(changed(pod(), "ADDED"), begun, failed)[2:] == [
+        "Pod guest-0, container eater ended with exit code 3",
+        "its volumes are not mounted here; its variable DRA_KIT_SANDBOX_MOUNTS says where the files are",
+    ]
+    assert shown(changed(pod(), "ADDED"), begun, succeeded)[2:] == [
+        "Pod guest-0, container eater ended with exit code 0"
+    ]
+
+
 def test_container_entries_show_edits_and_exit() -> None:
     edits = SpecEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/a", container_path="/b"),))
     begun = ContainerStarted(node="node-1", container=EATER, from_claims=edits)

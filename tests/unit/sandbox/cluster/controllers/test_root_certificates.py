@@ -60,3 +60,14 @@ async def test_changed_config_map_is_restored(control_plane: ControlPlane) -> No
 
     after = await published(control_plane, "default")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_namespace_with_nothing_else_is_gone_at_once() -> None:
+    async with ControlPlane(time_scale=0.001) as slow:  # in which the contents of a namespace stay for 5,000 s
+        client = await slow.connect("test")
+        await client.create(NAMESPACES, {"metadata": {"name": "team"}})
+        await published(slow, "team")
+
+        await client.delete(NAMESPACES, "team")
+
+        await until(lambda: slow.server.api.lookup("namespaces", "team") is None)

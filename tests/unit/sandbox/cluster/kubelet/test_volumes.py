@@ -11,6 +11,8 @@ from dra_kit.client.resources import CONFIG_MAPS
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node, node
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, pod
 
+NAME = {"fieldPath": "metadata.name"}
+
 
 def with_volume(*sources: dict[str, Any]) -> dict[str, Any]:
     """A pod without the volume of admission that has another one."""
@@ -53,6 +55,28 @@ async def test_file_outside_of_its_volume_is_refused(kitchen: Node, path: str, p
     events = await kitchen.events("FailedMount")
 
     assert ("FailedMount", f'MountVolume.SetUp failed for volume "menu" : invalid path: {problem}') in events
+
+
+@pytest.mark.parametrize(
+    ("items", "problem"),
+    [
+        ([{"path": "a", "fieldRef": NAME}, {"path": "a/b", "fieldRef": NAME}], "file exists"),
+        ([{"path": ".", "fieldRef": NAME}], "is a directory"),
+        ([{"path": "a" * 300, "fieldRef": NAME}], "file name too long"),
+        ([{"path": "a\0b", "fieldRef": NAME}], "embedded null byte"),
+        ([{"path": "a"}], "unsupported fieldPath: "),
+        ([{"path": "a", "resourceFieldRef": {"containerName": "oven", "resource": "limits.cpu"}}],
+         "container oven not found"),
+    ],
+)  # fmt: skip
+async def test_volume_that_cannot_be_written_delays_only_its_pod(
+    kitchen: Node, items: list[dict[str, Any]], problem: str
+) -> None:
+    await kitchen.start(with_volume({"downwardAPI": {"items": items}}))
+
+    events = await kitchen.events("FailedMount")
+
+    assert ("FailedMount", f'MountVolume.SetUp failed for volume "menu" : {problem}') in events
 
 
 async def test_token_is_renewed_before_it_expires(kubelet_dir: Path) -> None:

@@ -28,11 +28,16 @@ async def runtime() -> AsyncIterator[ProcessRuntime]:
 
 
 def config(
-    *command: str, name: str = "eater", env: dict[str, str] | None = None, cdi: tuple[str, ...] = ()
+    *command: str,
+    name: str = "eater",
+    env: dict[str, str] | None = None,
+    cdi: tuple[str, ...] = (),
+    mounts: dict[str, str] | None = None,
 ) -> ContainerConfig:
     return ContainerConfig(
-        POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=SpecEdits(env=cdi)
-    )
+        POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=SpecEdits(env=cdi),
+        mounts=mounts or {},
+    )  # fmt: skip
 
 
 async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> ContainerExit:
@@ -132,6 +137,39 @@ async def test_missing_command_is_a_start_error(runtime: ProcessRuntime) -> None
 async def test_file_that_cannot_be_executed_is_a_start_error(runtime: ProcessRuntime, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("pizza")
     assert exit_of(await runtime.run(config(str(tmp_path / "text")))).message.endswith("permission denied")
+
+
+async def test_argument_that_no_process_can_have_is_a_start_error(runtime: ProcessRuntime) -> None:
+    how = await ended(runtime, "echo", "a\0b")
+
+    assert (how.code, how.reason) == (128, "StartError")
+    assert how.message.endswith('exec: "echo": invalid argument')
+
+
+async def test_volume_is_mounted_before_the_one_in_it(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    for name in ("outer", "inner"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    target = tmp_path / "target"
+    mounts = {f"{target}/in": str(tmp_path / "inner"), str(target): str(tmp_path / "outer")}
+    # where volumes cannot be mounted, the variable says where they are
+    script = f'test -n "$DRA_KIT_SANDBOX_MOUNTS" && echo outerinner && exit; cd {target} && cat file in/file'
+
+    how = await ended(runtime, "sh", "-c", script, mounts=mounts)
+
+    assert (how.code, output(runtime).strip()) == (0, "outerinner")
+    assert not target.exists()
+
+
+async def test_volume_that_cannot_be_mounted_does_not_keep_a_container_from_starting(
+    runtime: ProcessRuntime, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    script = 'echo "$DRA_KIT_SANDBOX_MOUNTS"'
+
+    await ended(runtime, "sh", "-c", script, mounts={f"{tmp_path}/file": f"{tmp_path}"})
+
+    assert output(runtime) == f"{tmp_path}/file={tmp_path}\n"
 
 
 async def test_command_that_the_shell_does_not_find(runtime: ProcessRuntime) -> None:
