@@ -187,8 +187,9 @@ def quantity_as_text(node: SyntaxNode, expression: ManifestExpression) -> Iterat
 
 _VALUE_FIELDS: Final = frozenset({
     "string", "int", "bool", "version", "value", "strings", "ints", "bools", "versions",
+    "StringValue", "IntValue", "BoolValue", "VersionValue", "stringValue", "intValue", "boolValue", "versionValue",
 })  # fmt: skip
-"""Fields that the value of an attribute or capacity has in a ResourceSlice, and not in CEL."""
+"""Fields that the value of an attribute or capacity has in a ResourceSlice or in Go, and not in CEL."""
 
 
 def attribute_field(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
