@@ -302,6 +302,8 @@ def _list_as_object(value: list[Any], type_name: str) -> str:
     if known is None:
         named = bool(value) and all(isinstance(item, Mapping) and "name" in item for item in value)
         return "write each item as <name>: {…}" if named else ""
+    if len(value) == 1 and isinstance(value[0], Mapping) and value[0] and value[0].keys() <= known.fields.keys():
+        return "write the object without '- '"
     fields = [name for name, entry in known.fields.items() if value and may_have(value, entry.type)]
     return f"write the list in the field {fields[0]}" if len(fields) == 1 else ""
 
@@ -325,6 +327,8 @@ def as_list(value: Any, type_name: str) -> str:
         names = below is not None and "name" in below.fields and value and not value.keys() & below.fields.keys()
         if names and all(isinstance(item, Mapping) for item in value.values()):
             return f"write the names as items: [{{name: {_shown(next(iter(value)))}, …}}]"
+        if names and not any(isinstance(item, list | Mapping) for item in value.values()):
+            return f"write the names as items: [{{name: {_shown(next(iter(value)))}}}]"
         return "begin each item with '- '"
     if below is None:
         return f"write [{_shown(value)}]" if _is_valid(value, item_type(type_name)) else ""
