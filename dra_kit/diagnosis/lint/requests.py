@@ -194,6 +194,10 @@ def _unqualified(path: str, name: str, advertised: Advertised | None) -> FieldPr
     if written := _OF_SELECTOR.fullmatch(name):
         right = f"{written['domain']}/{written['name'] or written['key']}"
         return FieldProblem(path, "unqualified-attribute", text, f"write {right}", remedies=(Rewrite(path, right),))
+    domain, _, last = name.rpartition(".")
+    if domain:  # a name contains no dot, so the slash is missing
+        home = domain if "." in domain else "<domain>"
+        return FieldProblem(path, "unqualified-attribute", text, f"write {home}/{last}")
     domains = sorted(advertised.domains("attributes")) if advertised is not None else []
     homes = [
         f"{domain}/{each}"
