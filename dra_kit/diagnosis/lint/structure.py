@@ -226,6 +226,10 @@ def in_right_case(key: str, holder: Iterable[str], fields: Iterable[str]) -> str
     return same[0]
 
 
+_RESOURCES: Final = re.compile(r"(.*\.resources)\.(limits|requests)\[(\w*[cC]laims)\]$")
+"""Claims among the quantities of a container."""
+
+
 def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
     try:
         READERS[type_name](value)
@@ -240,6 +244,8 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
         inner = _inner_scalar(value)
         if inner is not None and _is_valid(inner, type_name):
             wish = f"write the value itself: {_shown(inner)}"
+        if isinstance(value, list) and (resources := _RESOURCES.match(path)):
+            wish = f"write the names of claims at {resources[1]}.claims: [{{name: <claim>}}]"
         text = f"must be {wanted}, not {short_json(value)}"
         return FieldProblem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
     return None
