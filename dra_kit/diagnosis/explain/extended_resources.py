@@ -9,12 +9,11 @@ from msgspec import Struct
 
 from dra_kit.diagnosis.explain.cluster import ClusterView, model_of_claim, named
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
-from dra_kit.kubernetes.scheduler.claims import extended_resources
+from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE, extended_resources
 from dra_kit.kubernetes.scheduler.nodes import pod_requests
 from dra_kit.kubernetes.values.json import ObjectView
 
 _NATIVE: Final = "kubernetes.io/"
-_IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class ExtendedResource(Struct, frozen=True):
@@ -131,4 +130,4 @@ def provided_resources(
 
 
 def _is_extended(name: str) -> bool:
-    return name.startswith(_IMPLICIT) or ("/" in name and _NATIVE not in name)
+    return name.startswith(IMPLICIT_RESOURCE) or ("/" in name and _NATIVE not in name)

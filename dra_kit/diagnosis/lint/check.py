@@ -127,7 +127,7 @@ def _at_field(made: LintedObject, problem: FieldProblem) -> LintFinding:
 
 def _in_expression(made: LintedObject, expression: ManifestExpression, mistake: Mistake) -> LintFinding:
     place = made.document.positions.inside(expression.path, mistake.start, mistake.end)
-    fix = mistake.fix if expression.root is None or _parses(expression.text, mistake.fix) else ()
+    fix = mistake.fix if expression.root is None or (mistake.fix and _parses(expression.text, mistake.fix)) else ()
     remedies = [Replace(expression.path, one.start, one.end, one.text) for one in fix]
     return finding(
         mistake.rule,

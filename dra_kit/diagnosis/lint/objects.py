@@ -44,6 +44,7 @@ from dra_kit.kubernetes.resource.new_object import (
 )
 from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
+from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import probable_names, suggest_names, unambiguous_correction
 
@@ -489,6 +490,9 @@ def _problems(manifest: LintedObject, errors: Iterable[FieldError], needs: Mappi
             yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
 
 
+_RESOURCE: Final = re.compile(r"\.resources\.(limits|requests)\[([^]]+)\]$")
+
+
 def _wish(manifest: LintedObject, error: FieldError) -> str:
     """Return what to write instead of an invalid value, for rules that do not say it."""
     if isinstance(manifest.obj, v1.ResourceSlice) and error.counted == ("sharedCounters", "devices"):
@@ -501,6 +505,11 @@ def _wish(manifest: LintedObject, error: FieldError) -> str:
         return (
             "write both lists, or none: the scheduler waits for bindingConditions, and takes another device if one of "
             "bindingFailureConditions becomes true"
+        )
+    if (resource := _RESOURCE.search(error.path)) and "." in resource[2] and "/" not in resource[2]:
+        return (
+            f"for devices, name a claim in resources.claims, or write {IMPLICIT_RESOURCE}{resource[2]} in limits for "
+            "devices of that DeviceClass"
         )
     return ""
 
@@ -516,6 +525,8 @@ def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> 
     """Return whether a more precise rule reports it: of an expression, a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
+    if _RESOURCE.search(error.path):  # requests are completed from limits
+        paths.add(error.path.replace(".resources.requests[", ".resources.limits["))
     if not wrong.isdisjoint(paths) or any(_is_below(error.path, path) for path in wrong):
         return True
     if _ATTRIBUTE.search(error.path) and any(_is_below(one.path, error.path) for one in manifest.problems):

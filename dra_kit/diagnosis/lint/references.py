@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -43,11 +43,13 @@ class _Entry(Struct, frozen=True):
 class _Files(Struct):
     """The claims and templates of the files, those that cannot be read, and the requests that containers use.
 
+    ``claims`` and ``unread`` are by name, ``alike`` has the claims whose names may be typos of each other.
     ``asked`` has the names by ``id`` of the claim; None stands for all requests.
     """
 
-    claims: list[LintedObject]
-    unread: list[LintedObject]
+    claims: dict[str, list[LintedObject]]
+    unread: dict[str, list[LintedObject]]
+    alike: dict[tuple[str, str], list[LintedObject]]
     surroundings: LintContext
     asked: dict[int, set[str] | None]
 
@@ -58,13 +60,33 @@ def pod_problems(
     """Yield problems of the references from pods to claims and templates."""
     claims = [manifest for manifest in manifests if manifest.claim is not None]
     unread = [manifest for manifest in manifests if manifest.kind in _REFERS.values() and manifest.claim is None]
-    files = _Files(claims, unread, surroundings, {})
+    alike = _by(claims, lambda claim: _typo_key(claim.name))
+    files = _Files(_by(claims, _name), _by(unread, _name), alike, surroundings, {})
     for pod in manifests:
         for template in pod.pods:
             yield from ((pod, problem) for problem in _of_pod(pod, template, files))
     for claim in claims:
         for problem in _unused(claim, files.asked.get(id(claim))):
             yield claim, problem
+
+
+_Key = TypeVar("_Key")
+
+
+def _by(manifests: Sequence[LintedObject], key: Callable[[LintedObject], _Key]) -> dict[_Key, list[LintedObject]]:
+    found: dict[_Key, list[LintedObject]] = {}
+    for manifest in manifests:
+        found.setdefault(key(manifest), []).append(manifest)
+    return found
+
+
+def _name(manifest: LintedObject) -> str:
+    return manifest.name
+
+
+def _typo_key(name: str) -> tuple[str, str]:
+    """Return what a name has in common with its typos: the first letter and the digits."""
+    return name[:1], "".join(filter(str.isdigit, name))
 
 
 def _of_pod(pod: LintedObject, template: PodTemplate, files: _Files) -> list[FieldProblem]:
@@ -74,6 +96,8 @@ def _of_pod(pod: LintedObject, template: PodTemplate, files: _Files) -> list[Fie
     uses = list(_uses(template))
     # a misspelt field and a parameter of a workflow may name any claim
     unclear = any(is_misspelt(pod.problems, template.place(kind)) for kind in _CONTAINERS)
+    names = {entry.name for entry in entries}
+    misnamed = any(use.claim and use.claim not in names for use in uses)
     mentioned = set(_texts(pod.document.body)) if unclear else set[str]()
     if any(_PARAMETER in name for name in (*(use.claim for use in uses), *(entry.name for entry in entries))):
         return problems
@@ -81,7 +105,7 @@ def _of_pod(pod: LintedObject, template: PodTemplate, files: _Files) -> list[Fie
         found = _target(pod, entry, files, problems)
         problems += _shared_by_replicas(pod, entry)
         mine = [use for use in uses if use.claim == entry.name]
-        if entry.name and not mine and entry.name not in mentioned:
+        if entry.name and not mine and not misnamed and entry.name not in mentioned:
             text = f"no container uses the claim {entry.name}: its devices are prepared only for the pod as a whole"
             wish = f"if a container needs them, add it there: resources: {{claims: [{{name: {entry.name}}}]}}"
             problems.append(FieldProblem(f"{entry.path}.name", "unused-claim", text, wish))
@@ -146,13 +170,14 @@ def _uses(template: PodTemplate) -> Iterator[_Use]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all strings of a pod, except those of ``resourceClaims``: a misspelt field may name any of them."""
+    """Yield all keys and strings of a pod, except ``resourceClaims``: a misspelt field may name any claim."""
     match value:
         case str():
             yield value
         case Mapping():
             for key, item in value.items():
                 if key != "resourceClaims":
+                    yield key
                     yield from _texts(item)
         case list():
             for item in value:
@@ -179,10 +204,10 @@ def _target(pod: LintedObject, entry: _Entry, files: _Files, problems: list[Fiel
     """Return the claim or template that an entry names, if the files have it, and only one that may be intended."""
     for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
         kind, path = _REFERS[field], f"{entry.path}.{field}"
-        if any(each.kind == kind and each.name == name and _same_namespace(pod, each) for each in files.unread):
+        if any(each.kind == kind and _same_namespace(pod, each) for each in files.unread.get(name, ())):
             return None
-        here = [claim for claim in files.claims if _same_namespace(pod, claim)]
-        named = _nearest(pod, [claim for claim in here if claim.name == name])
+        of_name = files.claims.get(name, [])
+        named = _nearest(pod, [claim for claim in of_name if _same_namespace(pod, claim)])
         intended = [claim for claim in named if claim.kind == kind]
         if intended:
             return intended[0] if len(intended) == 1 else None
@@ -194,8 +219,12 @@ def _target(pod: LintedObject, entry: _Entry, files: _Files, problems: list[Fiel
                 FieldProblem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure)
             )
             return named[0] if len(named) == 1 else None
-        same = [claim for claim in files.claims if claim.name == name and claim.kind == kind]
-        beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
+        same = [claim for claim in of_name if claim.kind == kind]
+        beside = [
+            claim.name
+            for claim in files.alike.get(_typo_key(name), ())
+            if claim.kind == kind and _same_namespace(pod, claim) and _distance(pod, claim) < _FAR
+        ]
         if same:
             text = f"{kind} {name} is in another namespace than the pod: {same[0].namespace}, not {pod.namespace}"
             problems.append(FieldProblem(path, "missing-claim", text, "put them into one namespace"))

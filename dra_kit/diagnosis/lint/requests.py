@@ -19,6 +19,7 @@ from dra_kit.errors import InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
 from dra_kit.kubernetes.resource.matching import tolerates
+from dra_kit.kubernetes.resource.validation.claims import REQUESTS_MAX
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import suggest_names
 
@@ -193,6 +194,10 @@ def _unqualified(path: str, name: str, advertised: Advertised | None) -> FieldPr
     if written := _OF_SELECTOR.fullmatch(name):
         right = f"{written['domain']}/{written['name'] or written['key']}"
         return FieldProblem(path, "unqualified-attribute", text, f"write {right}", remedies=(Rewrite(path, right),))
+    domain, _, last = name.rpartition(".")
+    if domain:  # a name contains no dot, so the slash is missing
+        home = domain if "." in domain else "<domain>"
+        return FieldProblem(path, "unqualified-attribute", text, f"write {home}/{last}")
     domains = sorted(advertised.domains("attributes")) if advertised is not None else []
     homes = [
         f"{domain}/{each}"
@@ -301,8 +306,8 @@ def _with_effect(toleration: v1.DeviceToleration) -> str:
 
 def all_devices_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
     """Yield requests that get nothing because another request of the claim takes all devices of their class."""
-    if manifest.claim is None:
-        return
+    if manifest.claim is None or len(manifest.claim[1].devices.requests) > REQUESTS_MAX:
+        return  # the API server rejects it
     bodies = [body for body in written_choices(manifest) if "/" not in body.request and _takes_devices(body)]
     for taker in bodies:
         if taker.asked.allocation_mode != "All":

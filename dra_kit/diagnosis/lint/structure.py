@@ -226,6 +226,10 @@ def in_right_case(key: str, holder: Iterable[str], fields: Iterable[str]) -> str
     return same[0]
 
 
+_RESOURCES: Final = re.compile(r"(.*\.resources)\.(limits|requests)\[(\w*[cC]laims)\]$")
+"""Claims among the quantities of a container."""
+
+
 def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
     try:
         READERS[type_name](value)
@@ -240,6 +244,8 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
         inner = _inner_scalar(value)
         if inner is not None and _is_valid(inner, type_name):
             wish = f"write the value itself: {_shown(inner)}"
+        if isinstance(value, list) and (resources := _RESOURCES.match(path)):
+            wish = f"write the names of claims at {resources[1]}.claims: [{{name: <claim>}}]"
         text = f"must be {wanted}, not {short_json(value)}"
         return FieldProblem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
     return None
@@ -302,6 +308,8 @@ def _list_as_object(value: list[Any], type_name: str) -> str:
     if known is None:
         named = bool(value) and all(isinstance(item, Mapping) and "name" in item for item in value)
         return "write each item as <name>: {…}" if named else ""
+    if len(value) == 1 and isinstance(value[0], Mapping) and value[0] and value[0].keys() <= known.fields.keys():
+        return "write the object without '- '"
     fields = [name for name, entry in known.fields.items() if value and may_have(value, entry.type)]
     return f"write the list in the field {fields[0]}" if len(fields) == 1 else ""
 
@@ -325,6 +333,8 @@ def as_list(value: Any, type_name: str) -> str:
         names = below is not None and "name" in below.fields and value and not value.keys() & below.fields.keys()
         if names and all(isinstance(item, Mapping) for item in value.values()):
             return f"write the names as items: [{{name: {_shown(next(iter(value)))}, …}}]"
+        if names and not any(isinstance(item, list | Mapping) for item in value.values()):
+            return f"write the names as items: [{{name: {_shown(next(iter(value)))}}}]"
         return "begin each item with '- '"
     if below is None:
         return f"write [{_shown(value)}]" if _is_valid(value, item_type(type_name)) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -91,20 +91,26 @@ def mistakes(
     likely = _only(expression.nodes(), expression)
     of_text = [_of_driver(found, named, likely, advertised) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
-    for known in of_devices:
+    if of_devices and any(guess.rule in _OF_TYPES for guess in of_text):
         # what is known about an attribute need not be guessed
-        of_text = [guess for guess in of_text if guess.rule not in _OF_TYPES or not _is_about(guess, known, expression)]
+        judged = _comparisons_with(of_devices, expression)
+        of_text = [guess for guess in of_text if guess.rule not in _OF_TYPES or not _is_in(guess, judged)]
     yield from of_text
     yield from of_devices
 
 
-def _is_about(guess: Mistake, known: Mistake, expression: ManifestExpression) -> bool:
-    """Return whether two mistakes are in one comparison."""
-    return any(
-        node.start <= min(guess.start, known.start) and max(guess.end, known.end) <= node.end
+def _comparisons_with(found: Sequence[Mistake], expression: ManifestExpression) -> list[SyntaxNode]:
+    """Return the comparisons of an expression in which mistakes are."""
+    return [
+        node
         for node in expression.nodes()
-        if comparison_of(node, value_read) is not None or capacity_use(node, expression) is not None
-    )
+        if (comparison_of(node, value_read) is not None or capacity_use(node, expression) is not None)
+        and any(_is_in(mistake, [node]) for mistake in found)
+    ]
+
+
+def _is_in(mistake: Mistake, nodes: Iterable[SyntaxNode]) -> bool:
+    return any(node.start <= mistake.start and mistake.end <= node.end for node in nodes)
 
 
 def driver_of(expression: ManifestExpression) -> str:

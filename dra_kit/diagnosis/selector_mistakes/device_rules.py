@@ -19,19 +19,28 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     Read,
     Replacement,
     comparison_of,
+    is_number,
     quoted,
     reads,
     replacing,
     string_constant,
     value_read,
 )
-from dra_kit.diagnosis.selector_mistakes.text_rules import COMPARING, as_version, capacity_use, compared, is_version
+from dra_kit.diagnosis.selector_mistakes.text_rules import (
+    COMPARING,
+    as_version,
+    capacity_use,
+    compared,
+    is_attribute_name,
+    is_version,
+)
 from dra_kit.errors import CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.program import Selector
 from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from dra_kit.text import did_you_mean, suggest_names, unambiguous_correction
 
 _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "capacity"}
@@ -45,7 +54,8 @@ def device_mistakes(expression: ManifestExpression, advertised: Advertised) -> I
     """Yield what an expression reads and no known device has."""
     yield from _drivers(expression, advertised)
     for read in reads(expression):
-        if read.domain and "/" not in f"{read.domain}{read.name or ''}" and not read.last:
+        is_qualified = "/" not in f"{read.domain}{read.name or ''}" and not is_attribute_name(read, expression)
+        if read.domain and is_qualified and not read.last:
             yield from _name(expression, read, advertised)
     for node in expression.nodes():
         use = capacity_use(node, expression)
@@ -219,7 +229,8 @@ def _type_of(node: SyntaxNode) -> str | None:
 
 def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) -> str:
     constant = string_constant(right)
-    if "string" in trait.types and _type_of(right) == _QUANTITY:
+    are_quantities = all(map(_is_quantity_text, trait.values))
+    if are_quantities and "string" in trait.types and _type_of(right) == _QUANTITY:
         of_string, given = f"quantity({left})", right.text(text)
         whole = f"{of_string}.{operator}({given})" if operator in COMPARING else compared(of_string, operator, given)
         return f"write {whole}; devices have {trait.shown()}"
@@ -233,11 +244,21 @@ def _wish(left: str, operator: str, right: SyntaxNode, trait: Trait, text: str) 
         if "bool" in trait.types and constant.lower() in _TRUTH:
             return f"write it without quotes: {constant.lower()}"
     elif "string" in trait.types and isinstance(right, LiteralNode):
+        if are_quantities and operator in ORDERED.values() and is_number(right):
+            given = f"quantity({json.dumps(right.text(text))})"
+            return f"write {compared(f'quantity({left})', operator, given)}; devices have {trait.shown()}"
         return f"write it in quotes: {json.dumps(right.text(text))}; devices have {trait.shown()}"
     lists = [of for of in trait.types if of.startswith("list of ")]
     if lists:
         return f"write {left}.includes({right.text(text)})"
     return f"devices have {trait.shown()}"
+
+
+def _is_quantity_text(value: object) -> bool:
+    try:
+        return isinstance(value, str) and Quantity(value) is not None
+    except InvalidQuantity:
+        return False
 
 
 def _with_article(noun: str) -> str:

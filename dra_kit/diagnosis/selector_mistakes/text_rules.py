@@ -187,15 +187,16 @@ def quantity_as_text(node: SyntaxNode, expression: ManifestExpression) -> Iterat
 
 _VALUE_FIELDS: Final = frozenset({
     "string", "int", "bool", "version", "value", "strings", "ints", "bools", "versions",
+    "StringValue", "IntValue", "BoolValue", "VersionValue", "stringValue", "intValue", "boolValue", "versionValue",
 })  # fmt: skip
-"""Fields that the value of an attribute or capacity has in a ResourceSlice, and not in CEL."""
+"""Fields that the value of an attribute or capacity has in a ResourceSlice or in Go, and not in CEL."""
 
 
 def attribute_field(node: SyntaxNode, expression: ManifestExpression) -> Iterator[Mistake]:
     """``attribute.bool == true`` and ``capacity.value``."""
     if not isinstance(node, SelectNode) or node.field not in _VALUE_FIELDS:
         return
-    if (unqualified := read_of(node)) is not None and _is_name(unqualified, expression):
+    if (unqualified := read_of(node)) is not None and is_attribute_name(unqualified, expression):
         yield _without_domain(unqualified, expression)
         return
     read, text = read_of(node.operand), expression.text
@@ -478,7 +479,7 @@ def _without_domain(read: Read, expression: ManifestExpression) -> Mistake:
     return Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
 
 
-def _is_name(read: Read, expression: ManifestExpression) -> bool:
+def is_attribute_name(read: Read, expression: ManifestExpression) -> bool:
     """Return whether the domain of a read is a name, because ``.string`` or the like is after it."""
     if read.last or read.tested or not read.domain or read.name not in _VALUE_FIELDS or re.search(r"[./]", read.domain):
         return False

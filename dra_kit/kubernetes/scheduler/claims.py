@@ -24,7 +24,7 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 
 EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
-_IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class ExtendedClaim(Struct, frozen=True):
@@ -157,7 +157,7 @@ def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
     by_age = sorted(classes, key=lambda item: item["metadata"]["name"], reverse=True)
     for item in sorted(by_age, key=lambda item: item["metadata"].get("creationTimestamp", "")):
         name = item["metadata"]["name"]
-        found[_IMPLICIT + name] = name
+        found[IMPLICIT_RESOURCE + name] = name
         if explicit := (item.get("spec") or {}).get("extendedResourceName"):
             found[explicit] = name
     return found

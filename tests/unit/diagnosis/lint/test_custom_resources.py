@@ -38,7 +38,7 @@ def custom(kind: str, uses: str, pod: str = POD) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_claims_of_pods_in_any_kind_are_checked(kind: str) -> None:
     assert rules(custom(kind, "[{name: gpu}]")) == []
-    assert rules(custom(kind, "[{name: gpuu}]")) == ["unused-claim", "unknown-claim"]
+    assert rules(custom(kind, "[{name: gpuu}]")) == ["unknown-claim"]
     assert rules(custom(kind, "[{name: gpu, request: gpus}]")) == ["unknown-request"]
     assert rules(custom(kind, "[gpu]")) == ["wrong-type"]
     assert rules(custom(kind, "[{name: gpu}, {name: gpu}]")) == ["invalid-value"]
@@ -89,7 +89,7 @@ spec:
     [
         ("gpu", "gpu", []),
         ("gpu", "gpus", [("unknown-request", "requestName")]),
-        ("gpuu", "gpu", [("unused-claim", "name"), ("unknown-claim", "claimName")]),
+        ("gpuu", "gpu", [("unknown-claim", "claimName")]),
     ],
 )
 def test_devices_of_a_virtual_machine_name_claims(name: str, request_: str, expected: list[tuple[str, str]]) -> None:
@@ -114,7 +114,7 @@ spec:
     ("use", "expected"),
     [
         ("{name: gpu}", []),
-        ("{name: gpus}", ["unused-claim", "unknown-claim"]),
+        ("{name: gpus}", ["unknown-claim"]),
         ("{name: gpu, request: gpus}", ["unknown-request"]),
         ("{name: '{{inputs.parameters.claim}}'}", []),
     ],

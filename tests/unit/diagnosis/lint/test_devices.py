@@ -43,7 +43,7 @@ from tests.unit.diagnosis.lint.texts import (
         (f'{A}.cores >= quantity("8")', "attribute-type", 'quantity("8")', "devices have 132, 108"),
         (
             f'{A}.model.isGreaterThan(quantity("8"))', "attribute-type", 'quantity("8")',
-            f'write quantity({A}.model).isGreaterThan(quantity("8")); devices have "H200", "A100"',
+            'devices have "H200", "A100"',
         ),
         (f'{C}.memry == quantity("1")', "unknown-capacity", "memry", 'did you mean "memory"?'),
         (f'{C}.cores == quantity("1")', "unknown-capacity", "cores", f"it is an attribute: {A}.cores"),
@@ -258,3 +258,18 @@ def test_devices_of_several_drivers_are_disjoint() -> None:
     text = device_class(f"{GUARD} && {A}.cores > 1", 'device.driver == "nic.acme.org"')
     (finding,) = check([SourceFile("f.yaml", text)], LintContext(advertised=known)).findings
     assert finding.rule == "matches-nothing"
+
+
+@pytest.mark.parametrize("given", ["40", 'quantity("40")'])
+def test_a_string_with_a_quantity_is_compared_as_one(given: str) -> None:
+    known = advertised([{"attributes": {"memory": {"string": "80Gi"}}}])
+    (finding,) = found(device_class(f"{GUARD} && {A}.memory >= {given}"), known)
+    right = f'quantity({A}.memory).compareTo(quantity("40")) >= 0'
+    assert finding.help == f'write {right}; devices have "80Gi"'
+    assert found(device_class(f"{GUARD} && {right}"), known) == []
+
+
+def test_an_attribute_with_a_field_and_without_domain_is_reported_once() -> None:
+    assert rules(device_class('device.attributes["model"].string == "H200"'), WHOLE_CLUSTER) == [
+        "attribute-without-domain"
+    ]

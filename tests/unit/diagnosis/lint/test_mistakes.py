@@ -72,6 +72,7 @@ CASES = [
     ("attribute-field", f"{A}.?rdma.bool.orValue(false)", "bool", f"{A}.?rdma.orValue(false)"),
     ("domain-with-name", f'{A}["{DRIVER}/model"] == "a"', f'"{DRIVER}/model"', f'{A}.model == "a"'),
     ("quantity-argument", f"{C}.memory >= 40Gi", "40Gi", f'{C}.memory.compareTo(quantity("40Gi")) >= 0'),
+    ("attribute-field", f"{A}.rdma.BoolValue", "BoolValue", f"{A}.rdma == true"),
     ("attribute-field", f"{A}.rdma.bool == true", "bool", f"{A}.rdma == true"),
     ("attribute-field", f'has({A}.rdma.string) && {A}.rdma == "a"', "string", f'has({A}.rdma) && {A}.rdma == "a"'),
     ("attribute-field", f'{C}.memory.value == quantity("1Gi")', "value", f'{C}.memory == quantity("1Gi")'),

@@ -122,3 +122,21 @@ def test_the_fields_of_a_deployment_itself_are_checked() -> None:
 
 def test_the_status_of_a_pod_is_ignored() -> None:
     assert rules(f"{pod(BY_NAME, '[{name: gpu}]')}status: {{phase: 7, anything: 1}}\n") == []
+
+
+def with_resources(resources: str) -> str:
+    """A pod with one container that has these resources, as lines."""
+    return pod("[]", "[]").replace("  claims: []", resources)
+
+
+def test_claims_among_quantities_are_reported_once_with_their_field() -> None:
+    (finding,) = found(with_resources("  limits: {claims: [gpu]}"))
+    assert finding.rule == "wrong-type"
+    assert "spec.containers[0].resources.claims: [{name: <claim>}]" in finding.help
+
+
+def test_a_class_that_is_requested_as_a_resource_gets_its_extended_resource() -> None:
+    wrong = found(with_resources("  limits: {gpu.example.com: 1}"))
+    assert wrong
+    assert all("deviceclass.resource.kubernetes.io/gpu.example.com" in finding.help for finding in wrong)
+    assert found(with_resources("  limits: {deviceclass.resource.kubernetes.io/gpu.example.com: 1}")) == []

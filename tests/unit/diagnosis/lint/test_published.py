@@ -124,6 +124,8 @@ def test_a_request_for_all_devices_leaves_none_for_another(other: str, rule: lis
     [
         ("numaNode", "write resource.kubernetes.io/numaNode if the drivers publish"),
         ("flavour", "write <domain>/flavour"),
+        ("gpu.example.com.model", "write gpu.example.com/model"),
+        ("gpu.model", "write <domain>/model"),
         ("'device.attributes[\"gpu.example.com\"].model'", "write gpu.example.com/model"),
     ],
 )

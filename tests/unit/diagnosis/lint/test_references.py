@@ -79,10 +79,11 @@ spec:
       containers: [{{name: b, image: x}}]
       resourceClaims: {BY_TEMPLATE}
 """
-    assert [(one.rule, one.path) for one in found(text)] == [
-        ("unknown-claim", "spec.template.spec.initContainers[0].resources.claims[0].name"),
-        ("unused-claim", "spec.template.spec.resourceClaims[0].name"),
-    ]
+    (finding,) = found(text)
+    assert (finding.rule, finding.path) == (
+        "unknown-claim",
+        "spec.template.spec.initContainers[0].resources.claims[0].name",
+    )
 
 
 def test_a_claim_that_no_misspelt_field_can_name_is_reported() -> None:
@@ -163,3 +164,15 @@ def test_a_class_that_the_cluster_does_not_have_is_reported() -> None:
     (finding,) = found(claim("deviceClassName: anything-else"), cluster)
     assert (finding.rule, finding.help) == ("unknown-class", "there are nic")
     assert rules(claim("deviceClassName: nic"), cluster) == []
+
+
+@pytest.mark.parametrize("uses", ["[{name: gpuu}]", "{gpu: 1}", "gpu"])
+def test_a_misspelt_use_of_a_claim_is_reported_once(uses: str) -> None:
+    assert len(found(pod(BY_NAME, uses))) == 1
+
+
+def test_a_template_with_a_typo_is_found_among_many() -> None:
+    names = [f"lunches-{number}" for number in range(20)]
+    templates = "---\n".join(claim(kind="ResourceClaimTemplate", name=name) for name in names)
+    (finding,) = found(f"{templates}---\n{pod('[{name: gpu, resourceClaimTemplateName: lunhces-7}]', '[{name: gpu}]')}")
+    assert (finding.rule, finding.help) == ("missing-claim", 'did you mean "lunches-7"?')

@@ -268,6 +268,8 @@ def test_a_template_without_inner_spec_is_placed_one_level_deeper() -> None:
         (claim("deviceClassName: gpu\nselectors: [{cel: 'true'}]"), "write {expression: …}"),
         (claim(extra="config: [{requests: [{name: gpu}], opaque: {driver: d, parameters: {}}}]"), "itself: gpu"),
         (claim(extra="constraints: [{requests: gpu, matchAttribute: a/b}]"), "write [gpu]"),
+        (claim("- deviceClassName: gpu"), "write the object without '- '"),
+        (pod("[{name: gpu, resourceClaimName: a}]", "{gpu: 1}"), "write the names as items: [{name: gpu}]"),
         (slice_("attributes: {model: H200}"), "write {string: H200}"),
         (slice_("attributes: {cores: 8}"), "write {int: 8}"),
         (slice_("attributes: {mig: true}"), "write {bool: true}"),
