@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from dra_kit.apiserver.api import KINDS
 from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
 from dra_kit.apiserver.verbs.watch import PENDING
 from dra_kit.client.api import Client, WatchEvent
 from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
 from dra_kit.errors import Gone
+from dra_kit.kubernetes.release import FeatureGates
 from tests.support.api import eventually
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
@@ -194,13 +196,14 @@ def test_list_at_any_version_plus_later_changes_gives_the_current_state(
 
 @pytest.mark.parametrize("form", ["PartialObjectMetadata", "Table"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.full_name)
-async def test_bookmark_has_the_form_that_the_client_asked_for(server: ApiServer, kind: Kind, form: str) -> None:
+async def test_bookmark_has_the_form_that_the_client_asked_for(kind: Kind, form: str) -> None:
     """As on kube-apiserver 1.37.1; informers of metadata wait for this bookmark."""
     version = next(iter(kind.types))
     path = f"/apis/{kind.group}/{version}/{kind.plural}" if kind.group else f"/api/{version}/{kind.plural}"
     query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
     accept = f"application/json;as={form};v=v1;g=meta.k8s.io"
     async with (
+        ApiServer(gates=FeatureGates.alpha(), runtime_config=ALL_VERSIONS) as server,
         aiohttp.ClientSession() as session,
         session.get(f"{server.url}{path}?{query}", headers={"Accept": accept}) as answer,
     ):
