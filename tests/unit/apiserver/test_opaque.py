@@ -72,6 +72,16 @@ async def test_parameters_are_shown_compact_and_escaped(server: ApiServer, sent:
         assert f'"parameters":{shown}}}'.encode() in await stored.shown()
 
 
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/one"])
+async def test_deletion_shows_the_parameters_that_were_stored(server: ApiServer, path: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        await Claim(session, server.url).send("POST", claim('{ "n":1.0, "n":2 }'))
+        async with session.delete(server.url + path) as answer:
+            body = await answer.read()
+
+    assert b'"parameters":{"n":1.0,"n":2}}' in body
+
+
 @pytest.mark.parametrize(
     ("stored", "sent", "code"),
     [
