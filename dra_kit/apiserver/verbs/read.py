@@ -108,7 +108,8 @@ def list_response(
         items = [b"{" + item[skipped:] for item in items]
     head = {"kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata}
     body = encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
-    return ApiResponse(body, kind=kind, items=[stored.object for stored in found], list_metadata=metadata)
+    objects = [stored.object for stored in found]
+    return ApiResponse(body, kind=kind, items=objects, list_metadata=metadata, listed=found)
 
 
 class _Page(Struct):

@@ -344,6 +344,7 @@ def _content(value: Any, type_name: str) -> bytes:
     return encode_message(value or {}, type_name)
 
 
+@cache
 def _key(number: int, wire: int) -> bytes:
     return _number_bytes(number << 3 | wire)
 
@@ -352,7 +353,12 @@ def _field(number: int, content: bytes) -> bytes:
     return _key(number, _BYTES) + _number_bytes(len(content)) + content
 
 
+_ONE_BYTE: Final = tuple(bytes([number]) for number in range(128))
+
+
 def _number_bytes(number: int) -> bytes:
+    if 0 <= number <= 0x7F:
+        return _ONE_BYTE[number]
     number &= (1 << 64) - 1
     written = bytearray()
     while number > 0x7F:
