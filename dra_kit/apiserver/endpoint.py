@@ -163,7 +163,8 @@ class Endpoint:
     ) -> web.Response:
         """Return an object or a list in protobuf."""
         if answer.list_metadata is None:
-            message, name = self.api.message(kind, StoredObject(*items, 0), api_version), kind.kind
+            [obj], name = items, kind.kind
+            message = self.api.message(kind, StoredObject(obj, 0), api_version)
         else:
             messages = [self.api.message(kind, stored, api_version) for stored in answer.listed]
             message, name = encode_list(answer.list_metadata, messages), kind.list_kind or f"{kind.kind}List"
