@@ -152,7 +152,8 @@ def _allocate(spec: Object, taken: set[tuple[str, int]]) -> None:
 
 def _free_port(taken: set[tuple[str, int]], protocol: str) -> int:
     start = secrets.randbelow(len(_NODE_PORTS))
-    for number in (*_NODE_PORTS[start:], *_NODE_PORTS[:start]):
+    for offset in range(len(_NODE_PORTS)):
+        number: int = _NODE_PORTS[(start + offset) % len(_NODE_PORTS)]
         if (protocol, number) not in taken:
             return number
     raise internal("failed to allocate a nodePort: range is full")
