@@ -79,7 +79,8 @@ class ApiResponse(Struct):
     Attributes:
         kind: what it is an object or list of, for tables.
         items: the objects in it in storage version, for tables and protobuf; None where the body is all there is.
-        list_metadata: the metadata of a list; None for one object.
+        list_metadata: the metadata of a list, for protobuf; None for one object.
+        listed: the objects of a list, for protobuf.
         warnings: texts for ``Warning`` headers.
     """
 
@@ -89,6 +90,7 @@ class ApiResponse(Struct):
     items: Sequence[Object] | None = None
     warnings: Sequence[str] = ()
     list_metadata: Object | None = None
+    listed: Sequence[StoredObject] = ()
 
 
 def created(warnings: Sequence[str] = ()) -> ApiResponse:
@@ -251,9 +253,13 @@ class Api:
         wire = self.wire(kind, stored, api_version)
         return go_json(wire, sort=False).encode() if reaches_raw(kind.type_of(api_version)) else encode(wire)
 
-    def message(self, kind: Kind, stored: Object, api_version: str) -> bytes:
-        """Return the protobuf of a stored object in a served version, without its envelope."""
-        return protobuf.encode_message(self.wire(kind, stored, api_version), kind.type_of(api_version))
+    def message(self, kind: Kind, stored: StoredObject, api_version: str) -> bytes:
+        """Return the protobuf of a stored object in a served version, without its envelope; made once."""
+        cached = stored.messages.get(api_version)
+        if cached is None:
+            wire = self.wire(kind, stored.object, api_version)
+            cached = stored.messages[api_version] = protobuf.encode_message(wire, kind.type_of(api_version))
+        return cached
 
     def decoded(self, kind: Kind, wire: Mapping[str, Any], api_version: str) -> Object:
         """Return a new object in storage version from one of a served version."""

@@ -162,10 +162,11 @@ class Endpoint:
         self, answer: ApiResponse, kind: Kind, items: Sequence[Object], api_version: str
     ) -> web.Response:
         """Return an object or a list in protobuf."""
-        messages = [self.api.message(kind, obj, api_version) for obj in items]
         if answer.list_metadata is None:
-            [message], name = messages, kind.kind
+            [obj], name = items, kind.kind
+            message = self.api.message(kind, StoredObject(obj, 0), api_version)
         else:
+            messages = [self.api.message(kind, stored, api_version) for stored in answer.listed]
             message, name = encode_list(answer.list_metadata, messages), kind.list_kind or f"{kind.kind}List"
         return _sent(pack(api_version, name, message), PROTOBUF, answer)
 
@@ -285,7 +286,7 @@ class _TypedEvents:
         self._api, self._kind, self._api_version = api, kind, api_version
 
     def event(self, type_: str, stored: StoredObject) -> bytes:
-        message = self._api.message(self._kind, stored.object, self._api_version)
+        message = self._api.message(self._kind, stored, self._api_version)
         return self._frame(type_, pack(self._api_version, self._kind.kind, message))
 
     def error(self, status: Object) -> bytes:

@@ -82,12 +82,12 @@ class RuntimeConfig(Struct, frozen=True):
                 yield replace(kind, types=types, storage=kind.storage_api_version, storage_type=kind.stored_type)
 
     def switched_off(self) -> list[str]:
-        """Return ``<group>/<version>`` of built-in kinds that would be served by default."""
+        """Return ``<group>/<version>`` of built-in kinds that would be served by default, without a feature gate."""
         return sorted({
             f"{kind.group}/{version}" if kind.group else version
             for kind in KINDS
             for version in kind.types
-            if version not in kind.off_by_default and not self.serves(kind, version)
+            if not kind.gate and version not in kind.off_by_default and not self.serves(kind, version)
         })  # fmt: skip
 
 

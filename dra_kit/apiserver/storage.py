@@ -27,11 +27,13 @@ class StoredObject(Struct):
         object: the object in storage version, with its resource version.
         revision: the revision of the storage at which it was written.
         encoded: its JSON by API version, filled when it is first encoded.
+        messages: its protobuf by API version, without the envelope, filled likewise.
     """
 
     object: Object
     revision: int
     encoded: dict[str, bytes] = field(default_factory=dict)
+    messages: dict[str, bytes] = field(default_factory=dict)
 
 
 class StorageChange(Struct, frozen=True):

@@ -314,7 +314,8 @@ def _encode(call: ClientRequest, body: object) -> bytes:
     parameters have another text.
     """
     try:
-        return escape_html(json.dumps(body, separators=(",", ":"), allow_nan=False)).encode()
+        text = escape_html(json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False))
+        return text.encode(errors="backslashreplace")  # half a surrogate pair stays a JSON escape
     except (TypeError, ValueError) as error:
         raise Invalid(f"{call}: the object cannot be encoded as JSON: {error}") from error
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from dra_kit.kubernetes.resource.schema.protobuf import pack
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.hostile.victim import Outcome, dra_kit
 from tests.unit.cli.cluster.saved import KITCHEN, claim, pod, save
@@ -326,8 +327,16 @@ BODIES = {
 YAMLS = {
     name: BOMBS[name] for name in ("25,000 brackets", "aliases", "dashes", "merges", "directives", "values of YAML")
 }
+MANY_ENTRIES = b"\x0a\xe0\xe5\xa4\x01" + b"\x8a\x01\x00" * 900_000  # metadata with empty managedFields
+PROTOBUFS = {
+    "values": pack("v1", "ConfigMap", MANY_ENTRIES),
+    "no end": pack("v1", "ConfigMap", MANY_ENTRIES)[:-10],
+    "long field": b"k8s\x00\x12" + b"\xff" * 8 + b"\x7f",
+    "long number": b"k8s\x00" + b"\xff" * (2 * MIB),
+}
 KINDS = {
     ("POST", "application/json"): BODIES,
+    ("POST", "application/vnd.kubernetes.protobuf"): PROTOBUFS,
     ("POST", "application/yaml"): YAMLS,
     ("PATCH", "application/apply-patch+yaml"): YAMLS,
     ("PATCH", "application/merge-patch+json"): {name: BODIES[name] for name in ("brackets", "balanced brackets")},

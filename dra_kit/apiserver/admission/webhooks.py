@@ -68,7 +68,8 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
         text = "attempted to modify the object, which is not supported for this operation"
         raise internal(f'admission webhook "{webhook}" {text}')
     try:
-        obj = write.api.decoded(write.kind, json_patch.json_patch(wire, patch), api_version)
+        patched = json_patch.json_patch(json_patch.before_patch(wire, as_maps=False), patch)
+        obj = write.api.decoded(write.kind, json_patch.after_patch(patched), api_version)
     except (json_patch.PatchFailed, json_patch.PatchInvalid, TypeMismatch) as error:
         raise internal(str(error)) from None
     if api_version == write.kind.storage_api_version:

@@ -24,6 +24,7 @@ from dra_kit.apiserver.kinds.kind import (
     readers,
     text_cell,
 )
+from dra_kit.apiserver.status_errors import internal
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, required
 from dra_kit.kubernetes.values.json import Object
 
@@ -134,7 +135,7 @@ def _allocate(spec: Object, taken: set[tuple[str, int]]) -> None:
     spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if without_selector else ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "RequireDualStack" if without_selector else "SingleStack")
     if _needs_health_port(spec) and not spec.get(_PORT_FIELD):
-        spec[_PORT_FIELD] = _free_port(taken, {"TCP"})
+        spec[_PORT_FIELD] = _free_port(taken, "TCP")
     if not _has_node_ports(spec) or not spec.get("allocateLoadBalancerNodePorts", True):
         return
     given: dict[int, tuple[int, set[str]]] = {}
@@ -144,14 +145,18 @@ def _allocate(spec: Object, taken: set[tuple[str, int]]) -> None:
         number, protocols = given.get(port.get("port", 0), (0, set()))
         if not port.get("nodePort"):
             is_shared = number and protocol not in protocols and (protocol, number) not in taken
-            port["nodePort"] = number if is_shared else _free_port(taken, {protocol})
+            port["nodePort"] = number if is_shared else _free_port(taken, protocol)
         taken.add((protocol, port["nodePort"]))
         given[port.get("port", 0)] = port["nodePort"], {*protocols, protocol}
 
 
-def _free_port(taken: set[tuple[str, int]], protocols: set[str]) -> int:
-    free = [number for number in _NODE_PORTS if not any((protocol, number) in taken for protocol in protocols)]
-    return secrets.choice(free)
+def _free_port(taken: set[tuple[str, int]], protocol: str) -> int:
+    start = secrets.randbelow(len(_NODE_PORTS))
+    for offset in range(len(_NODE_PORTS)):
+        number: int = _NODE_PORTS[(start + offset) % len(_NODE_PORTS)]
+        if (protocol, number) not in taken:
+            return number
+    raise internal("failed to allocate a nodePort: range is full")
 
 
 def _keep_node_ports(spec: Object, before: Object) -> None:

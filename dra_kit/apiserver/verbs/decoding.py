@@ -77,8 +77,6 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
         return {"apiVersion": api_version, "kind": kind} | protobuf.decode_message(message, types[kind])
     except protobuf.MalformedProtobuf as error:
         raise BodyParseError(str(error)) from None
-    except RecursionError:
-        raise BodyParseError("proto: exceeded max recursion depth") from None
 
 
 def _go_text(error: ValueError, body: bytes) -> str:
@@ -100,8 +98,7 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
         types = {kind.kind: kind.type_of(request.target.api_version)}
         value = parse_body(request.body, request.content_type, types)
     except BodyParseError as error:
-        shown = request.body.decode(errors="replace") if request.body[:1] in b"{" else request.body.hex()
-        raise _unrecognized(kind, f"{error} ({shown or '<empty>'})") from None
+        raise _unrecognized(kind, f"{error} ({_summary(request.body)})") from None
     if value is None:
         value = {}
     if not isinstance(value, dict):
@@ -112,6 +109,16 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
     if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
         sent = raw_object_texts(request.body.decode())
     return decode_typed(value, request, kind, validation, context, sent=sent)
+
+
+def _summary(body: bytes) -> str:
+    """Return the beginning of a body that cannot be read, as the API server quotes it."""
+    start = body[:_QUOTED]
+    text = start.decode(errors="replace") if start[:1] == b"{" else start.hex()
+    return (text or "<empty>") + (" ..." if len(body) > _QUOTED else "")
+
+
+_QUOTED: Final = 30  # bytes
 
 
 def _check_type(value: Object, request: ApiRequest, kind: Kind) -> None:

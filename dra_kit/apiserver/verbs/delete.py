@@ -19,7 +19,7 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body
-from dra_kit.apiserver.verbs.read import ListSelection
+from dra_kit.apiserver.verbs.read import ListSelection, list_response
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, unsupported
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
@@ -186,7 +186,7 @@ def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) 
     metadata = obj["metadata"]
     if gone and kind.deletion_status:
         return ApiResponse(success_status(metadata["name"], kind.group, kind.plural, metadata["uid"]))
-    return ApiResponse(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
+    return ApiResponse(api.encoded_wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 
 async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
@@ -214,12 +214,4 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:
             delete_stored(api, kind, current, options, context)
-    api_version = request.target.api_version
-    items = [api.wire(kind, stored.object, api_version) for stored in found]
-    if not api.registry.is_custom(kind):
-        items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in items]
-    metadata = {"resourceVersion": str(revision)}
-    body = {
-        "kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata, "items": items,
-    }  # fmt: skip
-    return ApiResponse(body, kind=kind, items=[stored.object for stored in found], list_metadata=metadata)
+    return list_response(api, kind, request.target.api_version, {"resourceVersion": str(revision)}, found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -22,6 +21,8 @@ from dra_kit.apiserver.managed_fields import (
 from dra_kit.apiserver.patches import (
     StrategicPatchFailed,
     StrategicPatchInvalid,
+    after_patch,
+    before_patch,
     go_text,
     merge_patch,
     restore_text,
@@ -35,7 +36,7 @@ from dra_kit.apiserver.verbs.write import WriteRequest, check_name, create_objec
 from dra_kit.kubernetes.manifests.files import UnreadableText
 from dra_kit.kubernetes.resource.field_errors import go_quote, invalid
 from dra_kit.kubernetes.resource.schema.types import SchemaField, TypeMismatch, decode, json_type
-from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object, RawObject, loads, shown_text
+from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object
 
 _ATTEMPTS: Final = 5
 
@@ -113,7 +114,7 @@ async def patch_stored(
 def _patched(write: WriteRequest, current: Object, body: Any, context: StrategyContext) -> Object:
     kind, request = write.kind, write.request
     api_version = request.target.api_version
-    current = _with_texts(current, as_maps=request.content_type == STRATEGIC_PATCH)
+    current = before_patch(current, as_maps=request.content_type == STRATEGIC_PATCH)
     try:
         if request.content_type == JSON_PATCH:
             value = json_patch.json_patch(current, body)
@@ -135,7 +136,7 @@ def _patched(write: WriteRequest, current: Object, body: Any, context: StrategyC
     if given != (kind.kind, api_version):
         detail = "a patch may not change apiVersion or kind"
         raise invalid_object("", "", "", [invalid("patch", value, detail)])
-    value = _sorted(value)
+    value = after_patch(value)
     try:
         return decode_typed(value, request, kind, write.options.field_validation, context, problems=problems_of(body))
     except WrongKindError as refusal:
@@ -144,31 +145,6 @@ def _patched(write: WriteRequest, current: Object, body: Any, context: StrategyC
             detail = refusal.detail if refusal.mistyped is None else restore_text(refusal.mistyped)
             raise invalid_object("", "", "", [invalid("patch", go_text(body), detail)]) from None
         raise invalid_object("", "", "", [invalid("patch", encode(value).decode(), refusal.detail)]) from None
-
-
-def _with_texts(value: Any, *, as_maps: bool) -> Any:
-    """Return an object as a patch finds it: with opaque objects by their shown texts, or as maps.
-
-    Measured on kube-apiserver 1.37.1: a claim whose parameters have another text cannot be patched, as this changes
-    its spec.
-    """
-    if isinstance(value, RawObject):
-        return dict(value) if as_maps else RawObject(copy.deepcopy(dict(value)), shown_text(value.text))
-    if isinstance(value, dict):
-        return {key: _with_texts(item, as_maps=as_maps) for key, item in value.items()}
-    return [_with_texts(item, as_maps=as_maps) for item in value] if isinstance(value, list) else value
-
-
-def _sorted(value: Any) -> Any:
-    """Return JSON with the entries of its objects by name, as the API server's patches leave it.
-
-    Opaque objects keep their texts, unless the patch changed something in them.
-    """
-    if isinstance(value, RawObject) and value == loads(value.text):
-        return value
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -249,7 +225,7 @@ async def apply(write: WriteRequest) -> ApiResponse:
         raise conflict(kind.group, kind.plural, target.name, cause)
     live: Object = {}
     if stored is not None:
-        live = _with_texts(api.wire(kind, stored.object, target.api_version), as_maps=True)
+        live = before_patch(api.wire(kind, stored.object, target.api_version), as_maps=True)
     writer = write.manager("Apply", context.now)
     try:
         applied = after_apply(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -95,14 +95,21 @@ def list_objects(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
         metadata["continue"] = _token(page.revision, page.next_key)
         if not selection:
             metadata["remainingItemCount"] = page.remaining
-    api_version = request.target.api_version
-    items = [api.encoded(kind, stored, api_version) for stored in page.items]
+    return list_response(api, kind, request.target.api_version, metadata, page.items)
+
+
+def list_response(
+    api: Api, kind: Kind, api_version: str, metadata: Object, found: Sequence[StoredObject]
+) -> ApiResponse:
+    """Return a list of objects with its metadata."""
+    items = [api.encoded(kind, stored, api_version) for stored in found]
     if not api.registry.is_custom(kind):  # typed lists name the type of their items nowhere
         skipped = len(encode({"kind": kind.kind, "apiVersion": api_version}))
         items = [b"{" + item[skipped:] for item in items]
     head = {"kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata}
     body = encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
-    return ApiResponse(body, kind=kind, items=[stored.object for stored in page.items], list_metadata=metadata)
+    objects = [stored.object for stored in found]
+    return ApiResponse(body, kind=kind, items=objects, list_metadata=metadata, listed=found)
 
 
 class _Page(Struct):

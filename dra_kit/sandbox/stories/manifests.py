@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.apiserver.api import KINDS
 from dra_kit.client.api import Client
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
@@ -235,6 +236,16 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     return Manifest(file, document)
 
 
+def _why_unserved(version: str, kind: str) -> str:
+    """Return cause and remedy for a version and kind that are not served, as the end of a message."""
+    known = next((one for one in KINDS if one.kind == kind and version in map(one.api_version, one.types)), None)
+    if known is None or version.rpartition("/")[2] not in known.off_by_default:
+        return "; correct apiVersion and kind"
+    served = [known.api_version(name) for name in known.types if name not in known.off_by_default]
+    alternative = f"write {served[0]} and its fields, or " if served else ""
+    return f": this version is off by default; {alternative}switch it on with --runtime-config {version}=true"
+
+
 _API_VERSION: Final = re.compile(r"([a-z0-9.-]+/)?[a-z0-9]+")
 
 
@@ -258,8 +269,8 @@ class KindDiscovery:
         found = self._known.get(version, {}).get(kind)
         if found is None:
             raise ConfigurationError(
-                f"{where}: the API server has no kind {kind or '(none)'} of {version or '(no apiVersion)'}; "
-                "correct apiVersion and kind"
+                f"{where}: the API server has no kind {kind or '(none)'} of {version or '(no apiVersion)'}"
+                f"{_why_unserved(version, kind)}"
             )
         return found
 

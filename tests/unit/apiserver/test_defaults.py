@@ -143,3 +143,13 @@ async def test_immutable_secret_does_not_change(http: Http, fields: Object, caus
     code, answer, _ = await http("PUT", f"{path}/one", secret(**fields))
 
     assert (code, answer["message"]) == (422, f'Secret "one" is invalid: {cause}')
+
+
+@pytest.mark.parametrize(
+    ("plural", "kind", "field"), [("secrets", "Secret", "data"), ("configmaps", "ConfigMap", "binaryData")]
+)
+async def test_null_in_bytes_is_no_bytes(http: Http, plural: str, kind: str, field: str) -> None:
+    body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "one"}, field: {"a": None}}
+    code, answer, _ = await http("POST", f"/api/v1/namespaces/default/{plural}", body)
+
+    assert (code, answer.get(field)) == (201, {"a": ""})

@@ -8,6 +8,8 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.kubernetes.resource.schema.protobuf import decode_message, unpack
 
 PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -68,6 +70,16 @@ async def test_parameters_are_shown_compact_and_escaped(server: ApiServer, sent:
         assert await stored.send("POST", claim(sent)) == 201
 
         assert f'"parameters":{shown}}}'.encode() in await stored.shown()
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/one"])
+async def test_deletion_shows_the_parameters_that_were_stored(server: ApiServer, path: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        await Claim(session, server.url).send("POST", claim('{ "n":1.0, "n":2 }'))
+        async with session.delete(server.url + path) as answer:
+            body = await answer.read()
+
+    assert b'"parameters":{"n":1.0,"n":2}}' in body
 
 
 @pytest.mark.parametrize(
@@ -146,3 +158,13 @@ async def test_protobuf_has_the_original_bytes(server: ApiServer) -> None:
         _, _, message = unpack(await made.shown(PROTOBUF))
         decoded = decode_message(message, "resource/v1.ResourceClaim")
         assert decoded["spec"]["devices"]["config"][0]["opaque"]["parameters"].text == text
+
+
+async def test_client_writes_back_the_text_that_it_read(server: ApiServer, client: Client) -> None:
+    async with aiohttp.ClientSession() as session:
+        await Claim(session, server.url).send("POST", claim(r'{"note":"é \u0026 1"}'))
+
+    read = await client.get(RESOURCE_CLAIMS, "one", "default")
+    read["metadata"]["labels"] = {"a": "b"}
+
+    assert (await client.update(RESOURCE_CLAIMS, read))["metadata"]["labels"] == {"a": "b"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import struct
 from typing import Any
 
 import aiohttp
@@ -227,3 +229,67 @@ async def test_typed_client_changes_a_label(server: ApiServer, type_name: str) -
 
     assert changed["metadata"]["labels"]["new"] == "label"
     assert {**changed, "metadata": {}} == {**made, "metadata": {}}
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of a message with bytes."""
+    length, written = len(content), bytearray()
+    while length > 0x7F:
+        written.append(length & 0x7F | 0x80)
+        length >>= 7
+    key = number << 3 | 2
+    return (bytes([key]) if key < 0x80 else bytes([key & 0x7F | 0x80, key >> 7])) + bytes([*written, length]) + content
+
+
+def definition_with(schema: bytes) -> bytes:
+    version = field(1, b"v1") + field(4, field(1, schema))
+    return pack("apiextensions.k8s.io/v1", "CustomResourceDefinition", field(2, field(7, version)))
+
+
+def nested(levels: int, inside: bytes = b"") -> bytes:
+    """Schemas, each the ``not`` of the one around it."""
+    for _ in range(levels):
+        inside = field(28, inside)
+    return inside
+
+
+def claim_with(parameters: bytes) -> bytes:
+    opaque = field(1, b"o.example.com") + field(2, field(1, parameters))
+    devices = field(3, field(2, field(1, opaque)))
+    return pack("resource.k8s.io/v1", "ResourceClaim", field(2, field(1, devices)))
+
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+PODS = "/api/v1/namespaces/default/pods"
+MAXIMUM = 9 << 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "cause"),
+    [
+        (DEFINITIONS, definition_with(nested(10_000)), "exceeded max recursion depth"),
+        (DEFINITIONS, definition_with(nested(300, field(4, b"x" * 2_500_000))), "exceeded max recursion depth"),
+        (DEFINITIONS, definition_with(bytes([MAXIMUM | 5, 0, 0, 0, 0])), "a double is not a number that JSON can have"),
+        (
+            DEFINITIONS, definition_with(bytes([MAXIMUM | 1]) + struct.pack("<d", float("nan"))),
+            "a double is not a number that JSON can have",
+        ),
+        (PODS, pack("v1", "Pod", field(2, field(2, b"") * 1_400_000)), "it has more than 200000 values; split it"),
+        (PODS, pack("v1", "Pod", field(2, field(2, b"")))[:-3], "unexpected EOF"),
+        (PODS, b"k8s\0\x12" + b"\xff" * 8 + b"\x7f", "unexpected EOF"),
+        (CLAIMS, claim_with(b'{"a":' * 300 + b"1" + b"}" * 300), "it is nested more than 200 levels deep"),
+        (CLAIMS, claim_with(b'{"a":[' + b"[]," * 300_000 + b"1]}"), "it has more than 200000 values; split it"),
+    ],
+    ids=["deep", "deep-and-long", "short-double", "nan", "many", "cut-off", "long", "deep-json", "many-in-json"],
+)  # fmt: skip
+async def test_hostile_message_is_refused(server: ApiServer, path: str, body: bytes, cause: str) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(server.url + path, data=io.BytesIO(body), headers={"Content-Type": PROTOBUF}) as answer,
+    ):
+        refusal = await answer.json()
+
+    assert (refusal["code"], refusal["reason"]) == (400, "BadRequest")
+    assert cause in refusal["message"]
+    assert len(refusal["message"]) < 300

@@ -83,3 +83,7 @@ async def test_served_versions(text: str, expected: dict[str, list[str]]) -> Non
 def test_invalid_configuration_is_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
         RuntimeConfig.parse(text)
+
+
+def test_beta_versions_can_be_switched_off() -> None:
+    assert RuntimeConfig.parse("api/beta=false").switched_off() == []

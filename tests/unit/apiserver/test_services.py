@@ -136,3 +136,11 @@ async def test_node_port_of_another_service_is_refused(http: Http) -> None:
 
     cause = f"spec.ports[0].nodePort: Invalid value: {number}: provided port is already allocated"
     assert await refusal(http, type="NodePort", ports=ports) == f'Service "two" is invalid: {cause}'
+
+
+async def test_service_with_more_ports_than_there_are_node_ports_is_refused(http: Http) -> None:
+    ports = [{"name": f"p{number}", "port": number} for number in range(1, 2770)]
+    code, answer, _ = await http("POST", PATH, service(type="NodePort", ports=ports))
+
+    cause = "failed to allocate a nodePort: range is full"
+    assert (code, answer["message"]) == (500, f"Internal error occurred: {cause}")

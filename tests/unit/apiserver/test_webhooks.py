@@ -9,10 +9,12 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 import trustme
 from aiohttp import web
 
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.resources import (
     ENDPOINT_SLICES,
@@ -262,6 +264,29 @@ async def test_a_mutating_webhook_changes_the_object_before_others_see_it(
     assert created["metadata"]["labels"] == {"oven": "hot"}
     assert changed["metadata"]["labels"] == {"oven": "cold"}
     assert changed["metadata"]["uid"] == created["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/spec/devices/config/0/opaque/parameters/size", r'{"note":"a \u0026 b","size":2}'),
+        ("/metadata/labels", r'{"size":1.0,"note":"a \u0026 b"}'),
+    ],
+)
+async def test_mutating_webhook_patches_the_text_of_parameters(
+    server: ApiServer, http: Http, webhook: Webhook, path: str, text: str
+) -> None:
+    await mutating(http, webhook)
+    webhook.patch({"op": "add", "path": path, "value": 2 if "opaque" in path else {"a": "b"}})
+    sent = json.dumps(claim()).removesuffix("}}}")
+    config = '{"opaque": {"driver": "a.example.com", "parameters": {"size": 1.0, "note": "a & b"}}}'
+
+    async with aiohttp.ClientSession() as session:
+        url, headers = server.url + RESOURCE_CLAIMS.path("default"), {"Content-Type": "application/json"}
+        async with session.post(url, data=f'{sent}, "config": [{config}]}}}}}}', headers=headers) as answer:
+            stored = await answer.text()
+
+    assert f'"parameters":{text}}}' in stored
 
 
 @pytest.mark.parametrize("named", [{"name": "claim-1"}, {"generateName": "claim-"}], ids=["named", "generated-name"])

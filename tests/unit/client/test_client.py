@@ -133,6 +133,18 @@ async def test_delete_sends_its_preconditions() -> None:
     assert wire.bodies[0]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
 
 
+async def test_text_is_sent_as_go_writes_it() -> None:
+    texts = []
+
+    async def keep(request: web.Request) -> web.Response:
+        texts.append(await request.read())
+        return web.json_response(CLAIM)
+
+    async with served(keep) as wire, wire.client() as client:
+        await client.update(NODES, {"metadata": CLAIM["metadata"], "a": "é < \ud800"})
+    assert texts[0].endswith(r'"a":"é \u003c \ud800"}'.encode())
+
+
 async def test_object_that_cannot_be_encoded_is_rejected_before_sending() -> None:
     async with served(answer({})) as wire, wire.client() as client:
         with pytest.raises(Invalid, match="the object cannot be encoded as JSON"):

@@ -9,19 +9,24 @@ Source: ``generated.pb.go`` and ``marshal.go`` of k8s.io/api, k8s.io/apimachiner
 from __future__ import annotations
 
 import base64
+import math
 import struct as binary
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
+from dra_kit.kubernetes.manifests.files import REQUESTS
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, is_unset, item_type, struct
-from dra_kit.kubernetes.values.json import RawObject, loads, raw_text
+from dra_kit.kubernetes.values.json import RawObject, check_json, loads, raw_text
 
 MAGIC: Final = b"k8s\x00"
-Value: TypeAlias = int | bytes
+Value: TypeAlias = int | memoryview
 """A number, or the bytes of a string, a message or eight-byte numbers."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_EMPTY: Final = memoryview(b"")
+_DEPTH_MAX: Final = REQUESTS.depth // 2
+"""Of messages: in JSON, most are an object in a list or map."""
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC, as all times are
 
 
@@ -37,33 +42,103 @@ def unpack(body: bytes) -> tuple[str, str, bytes]:
     """
     if not body.startswith(MAGIC):
         raise MalformedProtobuf("provided data does not appear to be a protobuf message")
-    envelope = dict(_values(body[len(MAGIC) :]))
-    meta = dict(_values(_bytes(envelope.get(1, b""))))
-    return _text(meta.get(1, b"")), _text(meta.get(2, b"")), _bytes(envelope.get(2, b""))
+    decoder = _Decoder()
+    envelope = dict(decoder.values(memoryview(body)[len(MAGIC) :]))
+    meta = dict(decoder.values(_bytes(envelope.get(1, _EMPTY))))
+    return _text(meta.get(1, _EMPTY)), _text(meta.get(2, _EMPTY)), bytes(_bytes(envelope.get(2, _EMPTY)))
 
 
 def decode_message(message: bytes, type_name: str) -> Any:
     """Return a message as the JSON value of a type, without fields that the type does not have.
 
     Raises:
-        MalformedProtobuf: it is not such a message.
+        MalformedProtobuf: it is not such a message, is nested too deeply, or has more values than JSON may have.
     """
-    if type_name in _MESSAGES:
-        return _MESSAGES[type_name](message)
-    decoded: dict[str, Any] = {}
-    _fill(decoded, message, type_name, ())
-    return decoded
+    return _Decoder().message(memoryview(message), type_name)
 
 
-def _fill(decoded: dict[str, Any], message: bytes, type_name: str, outside: tuple[int, ...]) -> None:
-    """Add the fields of a message, and of messages in it that are inlined in JSON."""
-    fields, inlined = _numbers(type_name)
-    for number, value in _values(message):
-        tag = (*outside, number)
-        if tag in inlined:
-            _fill(decoded, _bytes(value), type_name, tag)
-        elif tag in fields:
-            _add(decoded, *fields[tag], value)
+class _Decoder:
+    """Decodes one message; how deep and how many its values are is limited, as two bytes can stand for an object."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._left = REQUESTS.values
+
+    def values(self, message: memoryview) -> Iterator[tuple[int, Value]]:
+        """Yield number and value of each field of a message, in order."""
+        position = 0
+        while position < len(message):
+            self._count(1)
+            key, position = _varint(message, position)
+            number, wire = key >> 3, key & 7
+            if wire == _VARINT:
+                value, position = _varint(message, position)
+                yield number, value
+                continue
+            length = {_FIXED64: 8, _FIXED32: 4}.get(wire)
+            if wire == _BYTES:
+                length, position = _varint(message, position)
+            if length is None or position + length > len(message):
+                raise MalformedProtobuf("unexpected EOF")
+            yield number, message[position : position + length]
+            position += length
+
+    def _count(self, number: int) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise MalformedProtobuf(f"it has more than {REQUESTS.values} values; split it")
+
+    def message(self, message: memoryview, type_name: str) -> Any:
+        """Return a message as the JSON value of a type."""
+        if type_name in _MESSAGES:
+            return _MESSAGES[type_name](self, message)
+        if self._depth == _DEPTH_MAX:
+            raise MalformedProtobuf("exceeded max recursion depth")
+        self._depth += 1
+        decoded: dict[str, Any] = {}
+        self._fill(decoded, message, type_name, ())
+        self._depth -= 1
+        return decoded
+
+    def _fill(self, decoded: dict[str, Any], message: memoryview, type_name: str, outside: tuple[int, ...]) -> None:
+        """Add the fields of a message, and of messages in it that are inlined in JSON."""
+        fields, inlined = _numbers(type_name)
+        for number, value in self.values(message):
+            tag = (*outside, number)
+            if tag in inlined:
+                self._fill(decoded, _bytes(value), type_name, tag)
+            elif tag in fields:
+                self._add(decoded, *fields[tag], value)
+
+    def _add(self, decoded: dict[str, Any], name: str, entry: SchemaField, value: Value) -> None:
+        field_type = entry.type
+        if field_type.startswith(LIST):
+            below = item_type(field_type)
+            items = decoded.setdefault(name, [])
+            if below in _NUMBERS and isinstance(value, memoryview):
+                self._count(len(value))
+                items += [_number(item, below) for item in _packed(value)]
+            else:
+                items.append(self._single(value, below))
+        elif field_type.startswith(MAP):
+            below = item_type(field_type)
+            pair = dict(self.values(_bytes(value)))
+            item = self._single(pair.get(2, 0 if below in _NUMBERS else _EMPTY), below)
+            decoded.setdefault(name, {})[_text(pair.get(1, _EMPTY))] = item
+        elif (single := self._single(value, field_type)) is not None and not is_unset(single, entry):
+            decoded[name] = single
+
+    def _single(self, value: Value, type_name: str) -> Any:
+        if type_name in _NUMBERS:
+            return _number(value, type_name)
+        if type_name == "string":
+            return _text(value)
+        if type_name == "bytes":
+            return base64.b64encode(_bytes(value)).decode()
+        if type_name.startswith(LIST):  # the value of a map: a separate message with the items
+            below = item_type(type_name)
+            return [self._single(item, below) for number, item in self.values(_bytes(value)) if number == 1]
+        return self.message(_bytes(value), type_name)
 
 
 @cache
@@ -74,42 +149,16 @@ def _numbers(type_name: str) -> tuple[dict[tuple[int, ...], tuple[str, SchemaFie
     return tagged, {tag[:i] for tag in tagged for i in range(1, len(tag))}
 
 
-def _add(decoded: dict[str, Any], name: str, entry: SchemaField, value: Value) -> None:
-    field_type = entry.type
-    if field_type.startswith(LIST):
-        below = item_type(field_type)
-        items = decoded.setdefault(name, [])
-        if below in _NUMBERS and isinstance(value, bytes):
-            items += [_number(item, below) for item in _packed(value)]
-        else:
-            items.append(_single(value, below))
-    elif field_type.startswith(MAP):
-        below = item_type(field_type)
-        pair = dict(_values(_bytes(value)))
-        item = _single(pair.get(2, 0 if below in _NUMBERS else b""), below)
-        decoded.setdefault(name, {})[_text(pair.get(1, b""))] = item
-    elif (single := _single(value, field_type)) is not None and not is_unset(single, entry):
-        decoded[name] = single
-
-
-def _single(value: Value, type_name: str) -> Any:
-    if type_name in _NUMBERS:
-        return _number(value, type_name)
-    if type_name == "string":
-        return _text(value)
-    if type_name == "bytes":
-        return base64.b64encode(_bytes(value)).decode()
-    if type_name.startswith(LIST):  # the value of a map: a separate message with the items
-        return [_single(item, item_type(type_name)) for number, item in _values(_bytes(value)) if number == 1]
-    return decode_message(_bytes(value), type_name)
-
-
 _NUMBERS: Final = {"bool", "int32", "int64", "double"}
 
 
 def _number(value: Value, type_name: str) -> Any:
     if type_name == "double":
-        return binary.unpack("<d", _bytes(value))[0]
+        content = _bytes(value)
+        number: float = binary.unpack("<d", content)[0] if len(content) == 8 else math.nan
+        if not math.isfinite(number):
+            raise MalformedProtobuf("a double is not a number that JSON can have")
+        return number
     if not isinstance(value, int):
         raise MalformedProtobuf(f"a {type_name} is not a number")
     if type_name == "bool":
@@ -117,33 +166,14 @@ def _number(value: Value, type_name: str) -> Any:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def _packed(data: bytes) -> Iterator[int]:
+def _packed(data: memoryview) -> Iterator[int]:
     position = 0
     while position < len(data):
         number, position = _varint(data, position)
         yield number
 
 
-def _values(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield number and value of each field of a message, in order."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, position = _varint(message, position)
-            yield number, value
-            continue
-        length = {_FIXED64: 8, _FIXED32: 4}.get(wire)
-        if wire == _BYTES:
-            length, position = _varint(message, position)
-        if length is None or position + length > len(message):
-            raise MalformedProtobuf("unexpected EOF")
-        yield number, message[position : position + length]
-        position += length
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         if position >= len(data) or shift > 63:
@@ -156,23 +186,23 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _bytes(value: Value) -> bytes:
-    if not isinstance(value, bytes):
+def _bytes(value: Value) -> memoryview:
+    if not isinstance(value, memoryview):
         raise MalformedProtobuf("a message is a number")
     return value
 
 
 def _text(value: Value) -> str:
     try:
-        return _bytes(value).decode()
+        return str(_bytes(value), "utf-8")
     except UnicodeDecodeError as error:
         raise MalformedProtobuf(str(error)) from None
 
 
-def _time(message: bytes, *, timespec: str) -> str | None:
+def _time(decoder: _Decoder, message: memoryview, *, timespec: str) -> str | None:
     if not message:
         return None
-    parts = dict(_values(message))
+    parts = dict(decoder.values(message))
     seconds, nanos = _number(parts.get(1, 0), "int64"), _number(parts.get(2, 0), "int32")
     try:
         moment = _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
@@ -181,15 +211,16 @@ def _time(message: bytes, *, timespec: str) -> str | None:
     return moment.isoformat(timespec=timespec) + "Z"
 
 
-def _int_or_string(message: bytes) -> int | str:
-    parts = dict(_values(message))
-    return _text(parts.get(3, b"")) if parts.get(1) else int(_number(parts.get(2, 0), "int32"))
+def _int_or_string(decoder: _Decoder, message: memoryview) -> int | str:
+    parts = dict(decoder.values(message))
+    return _text(parts.get(3, _EMPTY)) if parts.get(1) else int(_number(parts.get(2, 0), "int32"))
 
 
-def _raw(message: bytes) -> Any:
+def _raw(decoder: _Decoder, message: memoryview) -> Any:
     """Return JSON that is stored unchanged; an object keeps its text."""
-    text = _text(dict(_values(message)).get(1, b""))
+    text = _text(dict(decoder.values(message)).get(1, _EMPTY))
     try:
+        check_json(text.encode(), depth=REQUESTS.depth, values=REQUESTS.values)
         value = loads(text) if text else None
     except ValueError as error:
         raise MalformedProtobuf(str(error)) from None
@@ -199,32 +230,32 @@ def _raw(message: bytes) -> Any:
 _SCHEMA: Final = "apiextensions/v1.JSONSchemaProps"
 
 
-def _schema_or_bool(message: bytes) -> Any:
-    parts = dict(_values(message))
-    return decode_message(_bytes(parts[2]), _SCHEMA) if 2 in parts else bool(parts.get(1))
+def _schema_or_bool(decoder: _Decoder, message: memoryview) -> Any:
+    parts = dict(decoder.values(message))
+    return decoder.message(_bytes(parts[2]), _SCHEMA) if 2 in parts else bool(parts.get(1))
 
 
-def _schema_or_items(message: bytes, *, item: Callable[[bytes], Any]) -> Any:
+def _schema_or_items(decoder: _Decoder, message: memoryview, *, below: str) -> Any:
     """Return a schema, or the list in its place."""
-    parts = list(_values(message))
-    items = [item(_bytes(value)) for number, value in parts if number == 2]
-    schemas = [decode_message(_bytes(value), _SCHEMA) for number, value in parts if number == 1]
+    parts = [(number, _bytes(value)) for number, value in decoder.values(message)]
+    items = [
+        _text(value) if below == "string" else decoder.message(value, below) for number, value in parts if number == 2
+    ]
+    schemas = [decoder.message(value, _SCHEMA) for number, value in parts if number == 1]
     return items or (schemas[0] if schemas else None)
 
 
-_MESSAGES: Final[Mapping[str, Callable[[bytes], Any]]] = {
+_MESSAGES: Final[Mapping[str, Callable[[_Decoder, memoryview], Any]]] = {
     "Time": partial(_time, timespec="seconds"),
     "MicroTime": partial(_time, timespec="microseconds"),
-    "Quantity": lambda message: _text(dict(_values(message)).get(1, b"0")),
+    "Quantity": lambda decoder, message: _text(dict(decoder.values(message)).get(1, memoryview(b"0"))),
     "IntOrString": _int_or_string,
     "RawExtension": _raw,
     "FieldsV1": _raw,
     "apiextensions/v1.JSON": _raw,
-    "apiextensions/v1.JSONSchemaPropsOrArray": partial(
-        _schema_or_items, item=lambda content: decode_message(content, _SCHEMA)
-    ),
+    "apiextensions/v1.JSONSchemaPropsOrArray": partial(_schema_or_items, below=_SCHEMA),
     "apiextensions/v1.JSONSchemaPropsOrBool": _schema_or_bool,
-    "apiextensions/v1.JSONSchemaPropsOrStringArray": partial(_schema_or_items, item=_text),
+    "apiextensions/v1.JSONSchemaPropsOrStringArray": partial(_schema_or_items, below="string"),
 }
 
 
@@ -313,6 +344,7 @@ def _content(value: Any, type_name: str) -> bytes:
     return encode_message(value or {}, type_name)
 
 
+@cache
 def _key(number: int, wire: int) -> bytes:
     return _number_bytes(number << 3 | wire)
 
@@ -321,7 +353,12 @@ def _field(number: int, content: bytes) -> bytes:
     return _key(number, _BYTES) + _number_bytes(len(content)) + content
 
 
+_ONE_BYTE: Final = tuple(bytes([number]) for number in range(128))
+
+
 def _number_bytes(number: int) -> bytes:
+    if 0 <= number <= 0x7F:
+        return _ONE_BYTE[number]
     number &= (1 << 64) - 1
     written = bytearray()
     while number > 0x7F:

@@ -212,8 +212,9 @@ def _decode_list(value: Any, item_type: str, path: str, strictness: StrictDecodi
 def _decode_map(value: Any, item_type: str, path: str, strictness: StrictDecoding) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise mismatch(value, f"map[string]{item_type}").at(path)
+    empty = "" if item_type == "bytes" else zero(item_type)  # storage does not tell null from no bytes
     decoded = {
-        key: zero(item_type) if item is None else _decode(item, item_type, _below(path, key), strictness)
+        key: empty if item is None else _decode(item, item_type, _below(path, key), strictness)
         for key, item in value.items()
     }
     _note_duplicates(value, path, strictness)

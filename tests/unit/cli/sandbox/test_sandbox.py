@@ -242,8 +242,8 @@ def test_runtime_config_that_the_sandbox_cannot_serve(kitchen: Kitchen, value: s
 
 
 def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
-    output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
-    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes without effect here" in output
+    output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "PodsAPI=true", code=2)
+    assert "--feature-gates: PodsAPI is a feature gate of Kubernetes without effect here" in output
     assert "; known gates are DRAAdminAccess," in output
 
 

@@ -36,6 +36,14 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
         ("{apiVersion: v1, kind: Pod}", "lacks metadata.name"),
         ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
         ("{apiVersion: apps/, kind: Pod, metadata: {name: a}}", "the API server has no kind Pod of apps/"),
+        (
+            "{apiVersion: resource.k8s.io/v1beta1, kind: ResourceClaim, metadata: {name: a}}",
+            "write resource.k8s.io/v1 and its fields, or switch it on with --runtime-config resource.k8s.io/v1beta1=",
+        ),
+        (
+            "{apiVersion: resource.k8s.io/v1alpha3, kind: ResourcePoolStatusRequest, metadata: {name: a}}",
+            "this version is off by default; switch it on with --runtime-config resource.k8s.io/v1alpha3=true",
+        ),
         ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}}", "the API server has no kind Job of batch/v1"),
         (
             f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{{POD}}}}}",
