@@ -70,7 +70,7 @@ class Unschedulable(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.brief = brief or message
+        self.brief: str = brief or message
         self.reason = reason
         self.rejections: Mapping[str, Rejection] = rejections or {}
         self.plugins: frozenset[str] = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
