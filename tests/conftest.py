@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
@@ -32,6 +33,19 @@ settings.register_profile(
 settings.load_profile("dra-kit")
 # gRPC has one poller for all event loops of a process, and may still call into that of a test which has ended
 logging.getLogger("asyncio").addFilter(lambda record: "PollerCompletionQueue._handle_events" not in record.getMessage())
+
+
+@pytest.fixture
+def logging_restored() -> Iterator[None]:
+    """A command sets up the logging of its process, which is that of the tests here."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = [handler.level for handler in handlers]
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for handler, before in zip(handlers, levels, strict=True):
+        handler.setLevel(before)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,16 +41,6 @@ TOUR = tour()
 def command(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
     return result.exit_code, result.output
-
-
-@pytest.fixture
-def logging_restored() -> Iterator[None]:
-    """The command sets up the logging of its process, which is that of the tests here."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def test_a_missing_hop_is_found() -> None:
