@@ -42,7 +42,7 @@ class Binder:
         self._claims = claims
         self._events = events
         self._timeout = _CONDITIONS_TIMEOUT / time_scale
-        self._releaser = PostFilterRunner(client)
+        self._post_filter = PostFilterRunner(client)
 
     async def bind(self, placement: Placement) -> None:
         """Write all changes, or roll back those already written.
@@ -115,9 +115,9 @@ class Binder:
         for claim in written:
             try:
                 if extended_claim_owner(claim) is not None:
-                    await self._releaser.delete(claim)
+                    await self._post_filter.delete(claim)
                 else:
-                    self._claims.written(pod, await self._releaser.unreserve(claim, pod))
+                    self._claims.written(pod, await self._post_filter.unreserve(claim, pod))
             except KubeError as error:
                 logger.debug("claim not given back", extra={"claim": object_name(claim), "error": str(error)})
 

@@ -83,7 +83,7 @@ class Scheduler:
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
-        self._releaser = PostFilterRunner(client)
+        self._post_filter = PostFilterRunner(client)
         self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
         self._active: dict[ObjectKey, None] = {}
         self._waiting: dict[ObjectKey, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
@@ -403,7 +403,7 @@ class Scheduler:
         if refusal.remedy is None:
             return refusal
         try:
-            await self._releaser.apply(refusal.remedy)
+            await self._post_filter.apply(refusal.remedy)
         except KubeError as error:
             return refusal.after_remedy(error.text)
         return refusal.after_remedy(refusal.remedy.text)

@@ -131,16 +131,16 @@ class AllocationAttempt:
         return Allocations(self._claims, self._choices, found, pools, node=node, gates=self._gates)
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
-        selection = DeviceMatcher(node, self._gates, self._evaluator)
-        holding = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered)
+        matcher = DeviceMatcher(node, self._gates, self._evaluator)
+        picked = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered)
         claims = [
             ClaimSearch(
-                self._requests_on(claim, requests, pools.ordered, selection, holding),
-                constraints_of(claim, self._gates, selection.attribute),
+                self._requests_on(claim, requests, pools.ordered, matcher, picked),
+                constraints_of(claim, self._gates, matcher.attribute),
             )
             for claim, requests in zip(self._claims, self._requests, strict=True)
         ]
-        search = DeviceSearch(claims, pools.devices, selection, holding, self._limits)
+        search = DeviceSearch(claims, pools.devices, matcher, picked, self._limits)
         if search.run():
             for claim, picks in zip(self._claims, search.picks, strict=True):
                 node_selector(claim, picks, node, self._gates)  # an error of the result is one of the attempt
@@ -154,8 +154,8 @@ class AllocationAttempt:
         claim: ResourceClaim,
         requests: Sequence[Sequence[RequestAlternative | AllocationError]],
         pools: Sequence[NodePool],
-        selection: DeviceMatcher,
-        holding: PickedDevices,
+        matcher: DeviceMatcher,
+        picked: PickedDevices,
     ) -> list[list[NodeAlternative]]:
         counted = 0
         on_node = []
@@ -164,7 +164,7 @@ class AllocationAttempt:
             for choice in choices:
                 if isinstance(choice, AllocationError):
                     raise choice
-                everything = _devices_for_all(choice, pools, selection, holding) if choice.all_devices else None
+                everything = _devices_for_all(choice, pools, matcher, picked) if choice.all_devices else None
                 alternatives.append(NodeAlternative(choice, everything))
             minimum = min(alternative.count for alternative in alternatives)
             check_result_count(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
@@ -185,7 +185,7 @@ def _without_errors(
 
 
 def _devices_for_all(
-    choice: RequestAlternative, pools: Sequence[NodePool], selection: DeviceMatcher, holding: PickedDevices
+    choice: RequestAlternative, pools: Sequence[NodePool], matcher: DeviceMatcher, picked: PickedDevices
 ) -> tuple[AdvertisedDevice, ...]:
     """Return the devices for mode All, including devices in use, which make the request fail."""
     devices = []
@@ -198,7 +198,7 @@ def _devices_for_all(
         devices += [
             device
             for device in pool.devices
-            if selection.matches(choice, device) and holding.could_ever_serve(choice, device)
+            if matcher.matches(choice, device) and picked.could_ever_serve(choice, device)
         ]
     return tuple(devices)
 

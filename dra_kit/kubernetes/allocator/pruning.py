@@ -49,21 +49,21 @@ class FeasibilityCheck:
     Args:
         claims: of the pod.
         devices: the devices that ExactCount requests may have.
-        selection: which devices match.
-        holding: which devices other claims hold.
+        matcher: which devices match.
+        picked: which devices other claims hold.
     """
 
     def __init__(
         self,
         claims: Sequence[ClaimSearch],
         devices: Sequence[AdvertisedDevice],
-        selection: DeviceMatcher,
-        holding: PickedDevices,
+        matcher: DeviceMatcher,
+        picked: PickedDevices,
     ) -> None:
         self._claims = claims
         self._devices = devices
-        self._selection = selection
-        self._holding = holding
+        self._matcher = matcher
+        self._picked = picked
         self._available: dict[RequestAlternative, frozenset[AdvertisedDevice]] = {}
         self._verdicts: dict[tuple[int, int], bool] = {}
 
@@ -92,7 +92,7 @@ class FeasibilityCheck:
         available = self.available_to(choice)
         if len(available) < choice.count or (choice.everything is not None and not choice.everything):
             return True
-        if choice.choice.admin_access or any(self._holding.is_shareable(device) for device in available):
+        if choice.choice.admin_access or any(self._picked.is_shareable(device) for device in available):
             return False
         # earlier exact requests that can only have the same devices leave too few
         rivals = (
@@ -117,8 +117,8 @@ class FeasibilityCheck:
                 [
                     device
                     for device in candidates
-                    if self._selection.matches(choice.choice, device)
-                    and self._holding.is_obtainable(choice.choice, device)
+                    if self._matcher.matches(choice.choice, device)
+                    and self._picked.is_obtainable(choice.choice, device)
                 ]
             )
         return known
@@ -176,15 +176,15 @@ class CandidateLists:
     Args:
         claims: of the pod.
         devices: the devices that ExactCount requests may have.
-        prospects: what is known about the requests before any device is picked.
+        feasibility: what is known about the requests before any device is picked.
     """
 
     def __init__(
-        self, claims: Sequence[ClaimSearch], devices: Sequence[AdvertisedDevice], prospects: FeasibilityCheck
+        self, claims: Sequence[ClaimSearch], devices: Sequence[AdvertisedDevice], feasibility: FeasibilityCheck
     ) -> None:
         self._claims = claims
         self._devices = devices
-        self._prospects = prospects
+        self._feasibility = feasibility
         self._known: dict[NodeAlternative, CandidateList | None] = {}
         self._likenesses: dict[int, Hashable] = {}
         # with admin access a device can be picked twice; mode All takes devices in order, up to an error
@@ -199,7 +199,7 @@ class CandidateLists:
             try:
                 self._known[choice] = CandidateList(
                     self._devices,
-                    self._prospects.available_to(choice),
+                    self._feasibility.available_to(choice),
                     [item for item in self._claims[claim].constraints if item.covers(choice.choice)],
                     choice,
                 )
@@ -221,7 +221,7 @@ class CandidateLists:
             return device.id  # its remaining capacity depends on earlier picks
         seen: list[Hashable] = [device.demands, device.id[:2] if device.demands else None]
         for asked, choice in self._choices():
-            available = device in self._prospects.available_to(choice)
+            available = device in self._feasibility.available_to(choice)
             seen.append(available)
             for constraint in asked.constraints if available else ():
                 if constraint.covers(choice.choice):

@@ -80,8 +80,8 @@ class DeviceSearch:
     Args:
         claims: in the order of the pod.
         devices: the devices that ExactCount requests may have, in the order of preference.
-        selection: which devices match.
-        holding: which devices are in use.
+        matcher: which devices match.
+        picked: which devices are in use.
         limits: the limits that abort the search.
     """
 
@@ -89,16 +89,16 @@ class DeviceSearch:
         self,
         claims: Sequence[ClaimSearch],
         devices: Sequence[AdvertisedDevice],
-        selection: DeviceMatcher,
-        holding: PickedDevices,
+        matcher: DeviceMatcher,
+        picked: PickedDevices,
         limits: SearchLimits,
     ) -> None:
         self._claims = claims
         self._devices = devices
-        self._selection = selection
-        self._holding = holding
-        self._prospects = FeasibilityCheck(claims, devices, selection, holding)
-        self._shortlists = CandidateLists(claims, devices, self._prospects)
+        self._matcher = matcher
+        self._picked = picked
+        self._feasibility = FeasibilityCheck(claims, devices, matcher, picked)
+        self._candidate_lists = CandidateLists(claims, devices, self._feasibility)
         self._limits = limits
         self._steps = 0
         self._failed_tries = 0
@@ -161,7 +161,7 @@ class DeviceSearch:
             if outcome is SearchOutcome.FOUND:
                 return outcome
             outcomes.add(outcome)
-        if (claim, request) != (0, 0) and self._prospects.is_dead_end(claim, request):
+        if (claim, request) != (0, 0) and self._feasibility.is_dead_end(claim, request):
             raise _DeadEnd
         return SearchOutcome.TOO_MANY if outcomes == {SearchOutcome.TOO_MANY} else SearchOutcome.FAILED
 
@@ -177,7 +177,7 @@ class DeviceSearch:
         hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
         constraints = self._claims[claim].constraints
         for index, device in self._tries(claim, choice, picked, start):
-            taken = self._holding.take(choice.choice, device, claim, constraints, must=choice.everything is not None)
+            taken = self._picked.take(choice.choice, device, claim, constraints, must=choice.everything is not None)
             if taken is None:
                 continue
             pick, undo = taken
@@ -201,19 +201,19 @@ class DeviceSearch:
             self._count_step(choice.choice)
             yield picked, choice.everything[picked]
             return
-        shortlist = self._shortlists.of(claim, choice) if self._is_long() else None
+        shortlist = self._candidate_lists.of(claim, choice) if self._is_long() else None
         everywhere = range(start, len(self._devices))
         failed: set[Hashable] = set()
         for index in everywhere if shortlist is None else shortlist.positions(start, choice.count - picked):
             self._count_step(choice.choice)
             if not self._is_candidate(choice.choice, index, claim):
                 continue
-            if failed and self._shortlists.likeness(index) in failed:
+            if failed and self._candidate_lists.likeness(index) in failed:
                 continue
             yield index, self._devices[index]
             self._failed_tries += 1
             if self._is_long():
-                failed.add(self._shortlists.likeness(index))
+                failed.add(self._candidate_lists.likeness(index))
 
     def _is_long(self) -> bool:
         """Whether the search is so long that checking all devices once saves time."""
@@ -221,12 +221,12 @@ class DeviceSearch:
 
     def _is_candidate(self, choice: RequestAlternative, index: int, claim: int) -> bool:
         device = self._devices[index]
-        if not self._holding.is_free(choice, device, claim):
+        if not self._picked.is_free(choice, device, claim):
             return False
         known = self._matches[choice]
         match = known[index]
         if match is None:
-            match = known[index] = self._selection.matches(choice, device)
+            match = known[index] = self._matcher.matches(choice, device)
         return match
 
     def _left(self, choice: RequestAlternative, start: int) -> int:

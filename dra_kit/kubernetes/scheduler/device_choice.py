@@ -71,7 +71,7 @@ class DeviceChoice(Struct, frozen=True):
 def explain_choices(
     snapshot: AllocatorState,
     gates: AllocatorRules,
-    selection: DeviceMatcher,
+    matcher: DeviceMatcher,
     node: Node,
     allocations: Sequence[tuple[ObjectView, ObjectView]],
 ) -> Iterator[tuple[ObjectView, DeviceChoice]]:
@@ -80,7 +80,7 @@ def explain_choices(
     Args:
         snapshot: the state when the devices were allocated.
         gates: of the scheduler.
-        selection: what fits on the node.
+        matcher: what fits on the node.
         node: the selected one.
         allocations: ResourceClaims and their allocations.
 
@@ -89,12 +89,12 @@ def explain_choices(
     """
     pools = snapshot.pools(node, gates)
     by_name = {(device.id.driver, device.id.pool, device.id.device): device for device in pools.devices}
-    holding = PickedDevices(node, gates, snapshot.usage, pools.ordered)
-    counter = _Counter(selection, holding, pools.devices)
+    picked = PickedDevices(node, gates, snapshot.usage, pools.ordered)
+    counter = _Counter(matcher, picked, pools.devices)
     for number, (claim, allocation) in enumerate(allocations):
         model = ResourceClaim.model_validate(claim)
         choices = {choice.name: choice for choice in _choices(snapshot, gates, model)}
-        constraints = constraints_of(model, gates, selection.attribute)
+        constraints = constraints_of(model, gates, matcher.attribute)
         for result in allocation.get("devices", {}).get("results", []):
             device = by_name[result["driver"], result["pool"], result["device"]]
             yield claim, counter.count(choices[result["request"]], device, number, constraints)
@@ -103,8 +103,8 @@ def explain_choices(
 class _Counter(Struct, frozen=True):
     """Classifies the devices of a node for each result in order, and then takes its device."""
 
-    selection: DeviceMatcher
-    holding: PickedDevices
+    matcher: DeviceMatcher
+    picked: PickedDevices
     devices: Sequence[AdvertisedDevice]
 
     def count(
@@ -116,7 +116,7 @@ class _Counter(Struct, frozen=True):
                 same_pool = device.id.pool == device_taken.id.pool
                 name = device.id.device if same_pool else f"{device.id.pool}/{device.id.device}"
                 found[self._state(choice, device, claim, constraints)].append(name)
-        self.holding.take(choice, device_taken, claim, constraints, must=False)
+        self.picked.take(choice, device_taken, claim, constraints, must=False)
         return DeviceChoice(
             request=choice.name,
             pool=device_taken.id.pool,
@@ -135,23 +135,23 @@ class _Counter(Struct, frozen=True):
         """Return the first reason that prevents the use of a matching device."""
         if self._is_available(choice, device, claim, constraints):
             return _FREE
-        if not self.holding.tolerates(choice, device):
+        if not self.picked.tolerates(choice, device):
             return _TAINTED
-        if not self.holding.is_free(choice, device, claim) or self.holding.is_shareable(device):
+        if not self.picked.is_free(choice, device, claim) or self.picked.is_shareable(device):
             return _TAKEN
         return _CONSTRAINTS if self._is_available(choice, device, claim, ()) else _COUNTERS
 
     def _is_available(
         self, choice: RequestAlternative, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> bool:
-        taken = self.holding.take(choice, device, claim, constraints, must=False)
+        taken = self.picked.take(choice, device, claim, constraints, must=False)
         if taken is not None:
             taken[1]()  # undo
         return taken is not None
 
     def _fits(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         try:
-            return self.selection.matches(choice, device) and self.holding.could_ever_serve(choice, device)
+            return self.matcher.matches(choice, device) and self.picked.could_ever_serve(choice, device)
         except AllocationError:
             return False  # the allocator did not reach this device
 
