@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dra_kit.client.informer import ObjectChange
@@ -12,6 +13,8 @@ from dra_kit.client.resources import DAEMON_SETS, PODS
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.controllers.workload_plans import is_ready
 from tests.unit.sandbox.cluster.kubelet.polling import until
+
+pytestmark = pytest.mark.processes  # containers are processes, and each test takes seconds
 
 DAEMON_SET = Path(__file__).parents[3] / "data" / "cases" / "max-surge-of-a-daemonset" / "daemonset.yaml"
 

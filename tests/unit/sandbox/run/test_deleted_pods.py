@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from dra_kit.author.target import load_driver
@@ -22,6 +23,8 @@ from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import phase
 from tests.unit.sandbox.timeline.feeding import watched
+
+pytestmark = pytest.mark.processes  # containers are processes, and each test takes seconds
 
 CASE: Final = Path(__file__).parents[3] / "data" / "cases" / "tolerated-noexecute"
 TIMEOUT: Final = 60.0

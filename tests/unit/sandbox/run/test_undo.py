@@ -19,6 +19,8 @@ from dra_kit.sandbox.views.live import LiveView
 from tests.unit.cli.kitchen import CLASS, TEMPLATE, pod
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
+pytestmark = pytest.mark.processes  # containers are processes, and each test takes seconds
+
 
 class Mode(dra.Effect[None], id="mode"):
     """The mode of an oven, a file; it cannot be restored while a file ``broken`` is next to it."""
