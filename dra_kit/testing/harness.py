@@ -356,7 +356,8 @@ class NamedItems(dict[str, T]):
         self._what = what
 
     def __missing__(self, name: str) -> NoReturn:
-        names = ", ".join(sorted(self)) or "none"
+        # a variable that every container in a cluster has is not what the author looks for
+        names = ", ".join(sorted(name for name in self if not name.startswith("KUBERNETES_"))) or "none"
         raise KeyError(f"{self._what} {name}{did_you_mean(name, self) or ';'} existing: {names}")
 
 
