@@ -287,7 +287,7 @@ async def test_invalid_fields_are_listed() -> None:
     assert caught.value.causes == (("spec.devices", "Required value"),)
 
 
-async def test_causes_that_are_no_list_do_not_hide_the_error() -> None:
+async def test_causes_of_another_type_do_not_hide_the_error() -> None:
     refusal = status(422, "Invalid", "is invalid", details={"causes": 5})
     async with served(refusal) as wire, wire.client() as client:
         with pytest.raises(Invalid, match="is invalid") as caught:
