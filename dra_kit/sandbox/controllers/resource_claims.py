@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.client.api import Client
+from dra_kit.client.claim_writes import write_finalizers
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -26,7 +27,6 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
 )
 from dra_kit.kubernetes.scheduler.pod_groups import group_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.claim_finalizers import write_finalizers
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
 
