@@ -207,7 +207,7 @@ KEYS = {"containers": "name", "env": "name", "volumeMounts": "mountPath", "final
 
 
 def check_applied(former: Any, wanted: Any, live: Any, result: Any, *, typed: bool) -> None:
-    """What is wanted is there, in its order; what only ``former`` has is gone; all else is as it was."""
+    """What is wanted is there, in its order; what only ``former`` has is gone; the rest is unchanged."""
     assert result.keys() == (live.keys() - (former.keys() - wanted.keys())) | wanted.keys()
     for key in result:
         if key not in wanted:
