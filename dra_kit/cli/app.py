@@ -33,6 +33,7 @@ COMMANDS = {
     "controller": "run the controller role: Events on claims, and cluster-wide devices",
     "decommission": "remove a driver from a node: release its claims and undo its effects",
     "dev": "run a driver in a one-process cluster, and restart it whenever its files change",
+    "docs": "list the pages of the documentation, or show one",
     "drain": "show which claims still use devices of a driver, before you remove it",
     "explain": "explain why a claim or pod gets devices, or why not",
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
@@ -58,7 +59,7 @@ _MODULES: Final = {
     "explain": ("explain", "snapshot"),
     "lint": ("lint",),
     "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
-    "project": ("chart", "new", "policy", "sbom", "template", "update"),
+    "project": ("chart", "docs", "new", "policy", "sbom", "template", "update"),
     "roles": ("controller", "decommission", "node", "webhook"),
     "sandbox": ("sandbox",),
 }

@@ -45,9 +45,10 @@ from dra_kit.sandbox.stories.facts import (
 from dra_kit.sandbox.stories.manifests import (
     KindDiscovery,
     Manifest,
+    annotated,
     apply_object,
     in_namespace,
-    update_patch,
+    update_object,
 )
 
 POLL_SECONDS = 0.3
@@ -150,8 +151,10 @@ class StoryNamespace:
             await self.close()  # it may exist
             raise
 
-    async def create(self, manifest: Manifest) -> None:
+    async def create(self, manifest: Manifest, *, applied: bool = False) -> None:
         """Create an object, in the namespace if it is namespaced; an existing object is not changed.
+
+        With ``applied``, the object contains what was applied, for the next ``kubectl apply``.
 
         Raises:
             ConfigurationError: the API server has no such kind.
@@ -159,7 +162,8 @@ class StoryNamespace:
         """
         resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
         made = CreatedObject(manifest, resource, self.namespace if resource.namespaced else None)
-        body = in_namespace(resource, manifest.body, self.namespace)
+        placed = in_namespace(resource, manifest.body, self.namespace)
+        body = annotated(placed) if applied else placed
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # recorded first: if the request is interrupted, the object may exist
         self.created.append(made)
@@ -189,29 +193,18 @@ class StoryNamespace:
             KubeError: the API server rejects it; unknown fields are rejected, too.
         """
         try:
-            await self.create(manifest)
-        except Conflict as error:
-            problem: KubeError = error
+            await self.create(manifest, applied=True)
+        except Conflict:
             resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
             place = self.namespace if resource.namespaced else None
             key = (resource, manifest.name, place)
             known = next((item for item in self.created if (item.resource, item.name, item.namespace) == key), None)
-            async for _ in self.until_deadline():
-                live = await self._client.get(resource, manifest.name, place)
-                if known is None:
-                    self._former_objects.setdefault(key, live)
-                patch = update_patch({} if known is None else known.manifest.body, manifest.body, live)
-                if patch:
-                    patch.setdefault("metadata", {})["resourceVersion"] = live["metadata"]["resourceVersion"]
-                try:
-                    stored = await self._client.patch(resource, manifest.name, patch, place, strict=True)
-                except Conflict as changed:  # by another client, meanwhile
-                    problem = changed
-                    continue
-                if known is not None:
-                    self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
-                return
-            raise problem from None
+            if known is None:
+                self._former_objects.setdefault(key, await self._client.get(resource, manifest.name, place))
+            body = in_namespace(resource, manifest.body, self.namespace)
+            stored = await update_object(self._client, resource, body)
+            if known is not None:
+                self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
 
     async def _restore_objects(self) -> None:
         """Give objects that were not created here the content that they had."""
