@@ -169,7 +169,11 @@ class ClaimExpectation(StoryPart):
 class DeviceExpectation(StoryPart):
     """What must be true of a published device."""
 
-    attributes: Mapping[str, Scalar] = Field(default={}, description="The device has these, and may have others.")
+    attributes: Mapping[str, Scalar | list[Scalar]] = Field(
+        default={},
+        description="The device has these, and may have others. Names are as published: those of other domains begin "
+        "with the domain, such as `resource.kubernetes.io/pcieRoot`.",
+    )
     capacity: Mapping[str, str] = Field(
         default={}, description="The device has these as published, and may have others."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
@@ -203,7 +203,13 @@ def _device(subject: str, expected: DeviceExpectation | None, device: PublishedD
     )
     for what, wanted, got in pairs:
         for name, value in wanted.items():
-            if got.get(name) != value or type(got[name]) is not type(value):
-                yield Mismatch(
-                    f"{subject}, {what} {name}", repr(value), repr(got[name]) if name in got else "not given"
-                )
+            # True == 1, but they are values of different types in the API
+            if name not in got or repr(got[name]) != repr(value):
+                actual = repr(got[name]) if name in got else f"not given{_other_domain(name, got)}"
+                yield Mismatch(f"{subject}, {what} {name}", repr(value), actual)
+
+
+def _other_domain(name: str, names: Iterable[str]) -> str:
+    """Return a hint if one of the names differs by its domain only."""
+    plain = name.rpartition("/")[2]
+    return next((f'; did you mean "{other}"?' for other in names if other.rpartition("/")[2] == plain), "")
