@@ -23,7 +23,7 @@ _FOREIGN: Final = (
     Path(__file__).resolve().parents[1],
     *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")),
 )
-"""Folders of modules that are no driver's: dra-kit's, the standard library's, installed ones."""
+"""Folders of modules that belong to no driver: dra-kit's, the standard library's, installed ones."""
 
 
 class DriverModules:
