@@ -15,6 +15,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
+from dra_kit.text import did_you_mean
 
 _FIRST: Final = ("Namespace", "CustomResourceDefinition", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim")
 
@@ -188,8 +189,13 @@ class Manifest(Struct, frozen=True):
         """``metadata.name``."""
         return str(self.body["metadata"]["name"])
 
+    @property
+    def namespace(self) -> str:
+        """``metadata.namespace``; empty for the namespace of the story or test."""
+        return str(self.body["metadata"].get("namespace") or "")
+
     def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
+        return "/".join(filter(None, (self.kind, self.namespace, self.name)))
 
 
 def load_manifests(path: Path) -> tuple[Manifest, ...]:
@@ -228,11 +234,6 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     metadata = document["metadata"]
     if not isinstance(metadata.get("name"), str):
         raise ConfigurationError(f"{where} ({document['kind']}) has no metadata.name")
-    if metadata.get("namespace"):
-        raise ConfigurationError(
-            f"{where} ({document['kind']}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
-            "story has its own namespace"
-        )
     return Manifest(file, document)
 
 
@@ -273,6 +274,27 @@ class KindDiscovery:
                 f"{_why_unserved(version, kind)}"
             )
         return found
+
+    async def named(self, kind: str, version: str = "") -> Resource:
+        """Return the resource of a kind; without an apiVersion, the first that has it: ``v1``, then the other groups.
+
+        Raises:
+            ConfigurationError: the server does not serve the kind, or not in this version.
+            KubeError: the server does not answer.
+        """
+        if version:
+            return await self.resource(f"{version} {kind}", {"apiVersion": version, "kind": kind})
+        groups = (await self._client.get_path("/apis"))["groups"]
+        for served in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
+            if kind not in self._known.get(served, {}):
+                self._known[served] = await self._discover(served)
+            if found := self._known[served].get(kind):
+                return found
+        kinds = {name for known in self._known.values() for name in known}
+        raise ConfigurationError(
+            f"kind {kind} is not served{did_you_mean(kind, kinds) or ';'} write the kind as in a manifest, or pass "
+            "api_version"
+        )
 
     async def _discover(self, version: str) -> dict[str, Resource]:
         group, _, name = version.rpartition("/")

@@ -105,12 +105,34 @@ def _container(
     yield from _values(subject, "device_nodes", expected.device_nodes, container.device_nodes, facts)
     yield from _values(subject, "mounts", expected.mounts, container.mounts, facts)
     for claim, health in expected.health.items():
-        got_health = container.health.get(claim, ())
-        if not got_health or any(item != health for item in got_health):
-            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "not reported")
+        reported = container.device_health.get(claim, {})
+        for device, state in health.items() if isinstance(health, Mapping) else [("", health)]:
+            got_health = (
+                [item for identity, item in reported.items() if _is_of(device, identity)]
+                if device
+                else container.health.get(claim, ())
+            )
+            if not got_health or any(item != state for item in got_health):
+                what = f"device {device} of {claim}" if device else claim
+                yield Mismatch(f"{subject}, health of {what}", state, ", ".join(got_health) or "not reported")
     for text in expected.output:
         if text not in container.output:
             yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))
+
+
+def _is_of(device: str, identity: str) -> bool:
+    """Return whether a ``resourceID`` is that of a device, ``<device>`` or ``<pool>/<device>``.
+
+    It is the kubelet's ``<driver>/<pool>/<device>``, or a CDI name: one of :func:`claim_device_name`, or one that
+    another driver chose, which is expected to be that of the device.
+    """
+    pool, _, name = device.rpartition("/")
+    _, is_cdi, cdi_name = identity.partition("=")
+    parts = cdi_name.split(":")
+    if is_cdi and len(parts) < 4:
+        return cdi_name == name and not pool
+    place, found = parts[2:4] if is_cdi else identity.partition("/")[2].rsplit("/", 1)
+    return found == name and pool.replace("/", "_") in {"", place.replace("/", "_")}
 
 
 def _values(
