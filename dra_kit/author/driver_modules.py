@@ -40,9 +40,9 @@ class DriverModules:
     """
 
     def __init__(self, places: tuple[Path, ...], folder_of: Mapping[str, Path], package: str) -> None:
-        self.places = places
-        self.folder_of = folder_of
-        self.package = package
+        self.places: tuple[Path, ...] = places
+        self.folder_of: Mapping[str, Path] = folder_of
+        self.package: str = package
         self.entries: set[str] = set()
         """Full names of the modules that TARGETs name."""
         self._builtins = {**vars(builtins), "__import__": self._import}

@@ -366,10 +366,12 @@ class Docstring:
     """A docstring: a summary, a body, and sections with items; without the markup of the documentation site."""
 
     def __init__(self, text: str) -> None:
-        self.whole = _plain(inspect.cleandoc(text))
+        self.whole: str = _plain(inspect.cleandoc(text))
         parts = re.split(rf"^({'|'.join(_SECTIONS)}):$\n", self.whole, flags=re.MULTILINE)
-        self.body = parts[0].strip()
-        self.sections = {title: textwrap.dedent(text) for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+        self.body: str = parts[0].strip()
+        self.sections: dict[str, str] = {
+            title: textwrap.dedent(text) for title, text in zip(parts[1::2], parts[2::2], strict=True)
+        }
 
     @classmethod
     def of(cls, value: Any, name: str) -> Docstring:

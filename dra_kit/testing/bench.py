@@ -215,8 +215,9 @@ class Bench:
             raise ConfigurationError(
                 f"prepare({claim!r}, …): config cannot be combined with configs; add a ConfigEntry to configs"
             )
+        alone: Any = config  # may be opaque parameters
         raw = allocated_claim(
-            reference, self._driver.name, used, configs if config is None else [ConfigEntry(config)],
+            reference, self._driver.name, used, configs if config is None else [ConfigEntry(alone)],
             requests=requests, capacity=capacity, reserved_for=reserved_for, admin_access=admin_access,
         )  # fmt: skip
         allocation = parse_allocated_claim(raw, reference, self._driver.name)

@@ -13,8 +13,10 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.stories.runner import run_story
+from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing import Harness, Invalid, NotFound, TestBed, sandbox
-from tests.unit.testing.bakery import ORDER, write_project
+from tests.unit.testing.bakery import ORDER, write_files, write_project
 
 SHOP = """\
 apiVersion: v1
@@ -140,3 +142,22 @@ def test_sandbox_env_finds_a_test_bed(dra: Harness) -> None:
     found = CliRunner().invoke(cli, ["sandbox", "env", "--json", "--kubeconfig", str(dra.kubeconfig)])
     assert found.exit_code == 0, found.output
     assert json.loads(found.output)["NODE_NAME"] == "node-1"
+
+
+STORY = """\
+steps:
+- apply: [shop.yaml, order.yaml]
+  pods: {shop/guest: {phase: Pending, message: node affinity}}
+  claims: {shop/loaf: {devices: []}}
+- delete: [ConfigMap/shop/menu]
+  gone: [ConfigMap/shop/menu]
+"""
+
+
+def test_a_story_has_objects_in_a_namespace_that_they_name(bed: TestBed, project: Path) -> None:
+    claim = ORDER.partition("---")[0].replace("name: loaf", "name: loaf, namespace: shop")
+    write_files(project / "story", {"expect.yaml": STORY, "shop.yaml": SHOP, "order.yaml": f"{claim}---\n{POD}"})
+
+    result = bed.background.call(run_story(load_story(project / "story"), bed.cluster, timeout=20))
+
+    assert result.passed, result.report()
