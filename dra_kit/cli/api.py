@@ -165,8 +165,8 @@ def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def api(name: str | None) -> None:
     """Show the reference of a public name of dra_kit: its arguments with types and defaults, methods, and errors.
 
-    NAME is a class or function, such as Prepared, testing.unit, or a method, such as Preparer.prepare. Without a NAME,
-    all names are listed.
+    NAME is a class or function, such as Prepared or testing.unit, or a part of a class, such as Preparer.prepare or
+    Prepared.env. Without a NAME, all names are listed.
     """
     names = public_names()
     width = min(_WIDTH, max(60, shutil.get_terminal_size((_WIDTH, 24)).columns))
@@ -190,28 +190,35 @@ def _overview(names: Mapping[str, Any], width: int) -> Iterator[str]:
         yield f"  {name:<{longest}}  {textwrap.shorten(summary, width - longest - 4, placeholder=' …')}"
 
 
-def _found(text: str, names: Mapping[str, Any]) -> tuple[str, Any, type | None]:
-    """Return the whole name of an object, the object, and its class if it is a method or an attribute.
+def _found(text: str, names: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the whole name of an object, and the object: also a method, an attribute or an argument of a class.
 
     Raises:
-        ConfigurationError: there is no such name.
+        ConfigurationError: the name is unknown.
     """
     name = re.sub(r"^(dra_kit|dra)\.", "", text)
     if name in names:
-        return f"{_ROOT}.{name}", names[name], None
+        return f"{_ROOT}.{name}", names[name]
     owner, _, member = name.rpartition(".")
     cls = names.get(owner)
     if isinstance(cls, type):
-        members = {**_methods(cls), **_attributes(cls)}
+        doc = Docstring.of(cls, owner)
+        kinds = {item.name: f": {item.annotation}" for item in _arguments(cls)}
+        described = {**doc.items("Attributes"), **doc.items("Args")}
+        members = {
+            **{key: _Attribute(kinds.get(key) or _kind(cls, key, None), text) for key, text in described.items()},
+            **_attributes(cls),
+            **_methods(cls),
+        }
         if member in members:
-            return f"{_ROOT}.{name}", members[member], cls
+            return f"{_ROOT}.{name}", members[member]
         hint = did_you_mean(member, members) or f"; it has {', '.join(members) or 'no members'}"
         raise ConfigurationError(f"{text} is not a public name of {owner}{hint}")
     hint = did_you_mean(name, names) or "; dra-kit api lists all names"
     raise ConfigurationError(f"{text} is not a public name of {_ROOT}{hint}")
 
 
-def _page(name: str, value: Any, owner: type | None, width: int) -> Iterator[str]:
+def _page(name: str, value: Any, width: int) -> Iterator[str]:
     doc = Docstring.of(value, name)
     yield from _wrapped(_title(name, value), width, later=_INDENT)
     yield ""
@@ -229,8 +236,6 @@ def _page(name: str, value: Any, owner: type | None, width: int) -> Iterator[str
     for section in ("Returns", "Yields", "Raises"):
         if not isinstance(value, type):
             yield from doc.section(section, width)
-    if owner is not None and isinstance(value, property) and not doc.body:
-        yield f"an attribute of {owner.__name__}"
 
 
 def _title(name: str, value: Any) -> str:
@@ -272,7 +277,7 @@ def _class_sections(name: str, cls: type, doc: Docstring, width: int) -> Iterato
         for member in attributes:
             value = members[member]
             kind = value.annotation if isinstance(value, _Attribute) else _kind(cls, member, value)
-            text = Docstring.of(value, member).whole if value is not None else described.get(member, "")
+            text = Docstring.of(value, member).body if value is not None else ""
             yield from _item(f"{member}{kind}", text or described.get(member, ""), width)
     yield from doc.section("Raises", width)
     methods = _methods(cls)

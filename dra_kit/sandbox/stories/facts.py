@@ -106,7 +106,7 @@ class Cluster(Protocol):
         """A file with the credentials of the cluster.
 
         Raises:
-            ConfigurationError: there is no such file.
+            ConfigurationError: the file does not exist.
         """
         ...
 

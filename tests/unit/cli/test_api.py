@@ -50,6 +50,22 @@ def test_a_method_is_shown_with_its_whole_text() -> None:
     assert "\nRaises\n    AssertionError\n" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("Prepared.env", "dra_kit.Prepared.env: Mapping[str, str]"),
+        ("Context.node", "dra_kit.Context.node: NodeInfo"),
+        ("Driver.preparer", "dra_kit.Driver.preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT]"),
+        ("testing.Harness.namespace", "dra_kit.testing.Harness.namespace: str"),
+    ],
+)
+def test_arguments_and_attributes_are_shown_alone(name: str, title: str) -> None:
+    first, blank, *text = told(name).splitlines()
+
+    assert (first, blank) == (title, "")
+    assert text
+
+
 def test_a_class_with_a_constructor_is_shown_with_the_types_and_defaults_of_its_arguments() -> None:
     text = told("Driver")
 
@@ -70,7 +86,7 @@ def test_without_a_name_all_are_listed_with_their_first_sentence() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_has_a_text_that_is_no_markup(name: str) -> None:
+def test_every_public_name_has_a_text_without_markup(name: str) -> None:
     text = told(name)
 
     assert len(text.splitlines()) > 2
