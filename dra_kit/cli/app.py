@@ -27,6 +27,7 @@ VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Pytho
 _ARGUMENTS: Final = "dra_kit.arguments"
 _FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
 COMMANDS = {
+    "api": "show the reference of a name of dra_kit: arguments, types, defaults, methods, errors",
     "chart": "print the folder of the helm chart, or write the chart of one driver",
     "check": "check whether a cluster and its nodes meet the requirements of DRA drivers",
     "completion": "print the shell script that completes commands, options and files",
@@ -53,6 +54,7 @@ COMMANDS = {
 }
 """The first line of each command's help, by the command's name."""
 _MODULES: Final = {
+    "api": ("api",),
     "app": ("completion",),
     "dev": ("dev",),
     "drain": ("drain",),

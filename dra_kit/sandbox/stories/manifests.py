@@ -18,6 +18,7 @@ from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Un
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, struct
 from dra_kit.kubernetes.values.json import byte_length, go_json
+from dra_kit.text import did_you_mean
 
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _LAST_APPLIED_MAX: Final = 200_000  # bytes; the annotations of an object may have 262,144
@@ -264,8 +265,13 @@ class Manifest(Struct, frozen=True):
         """``metadata.name``."""
         return str(self.body["metadata"]["name"])
 
+    @property
+    def namespace(self) -> str:
+        """``metadata.namespace``; empty for the namespace of the story or test."""
+        return str(self.body["metadata"].get("namespace") or "")
+
     def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
+        return "/".join(filter(None, (self.kind, self.namespace, self.name)))
 
 
 def load_manifests(path: Path) -> tuple[Manifest, ...]:
@@ -304,11 +310,6 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     metadata = document["metadata"]
     if not isinstance(metadata.get("name"), str):
         raise ConfigurationError(f"{where} ({document['kind']}) has no metadata.name")
-    if metadata.get("namespace"):
-        raise ConfigurationError(
-            f"{where} ({document['kind']}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
-            "story has its own namespace"
-        )
     return Manifest(file, document)
 
 
@@ -349,6 +350,27 @@ class KindDiscovery:
                 f"{_why_unserved(version, kind)}"
             )
         return found
+
+    async def named(self, kind: str, version: str = "") -> Resource:
+        """Return the resource of a kind; without an apiVersion, the first that has it: ``v1``, then the other groups.
+
+        Raises:
+            ConfigurationError: the server does not serve the kind, or not in this version.
+            KubeError: the server does not answer.
+        """
+        if version:
+            return await self.resource(f"{version} {kind}", {"apiVersion": version, "kind": kind})
+        groups = (await self._client.get_path("/apis"))["groups"]
+        for served in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
+            if kind not in self._known.get(served, {}):
+                self._known[served] = await self._discover(served)
+            if found := self._known[served].get(kind):
+                return found
+        kinds = {name for known in self._known.values() for name in known}
+        raise ConfigurationError(
+            f"kind {kind} is not served{did_you_mean(kind, kinds) or ';'} write the kind as in a manifest, or pass "
+            "api_version"
+        )
 
     async def _discover(self, version: str) -> dict[str, Resource]:
         group, _, name = version.rpartition("/")
