@@ -314,7 +314,7 @@ def _complete_page(_ctx: click.Context, _param: click.Parameter, incomplete: str
 def _pages() -> dict[str, Path]:
     """Return the pages of the documentation by their paths without suffix.
 
-    Those of the Python API contain names of classes only; ``help`` in Python shows the same.
+    Those of the Python API contain names of classes only; ``dra-kit api`` shows the classes.
     """
     folder = docs_directory()
     files = (file for file in sorted(folder.rglob("*.md")) if file.parent.name != "api")
