@@ -27,7 +27,7 @@ from dra_kit.kubernetes.scheduler.claims import (
 )
 from dra_kit.kubernetes.scheduler.cycle import Placement, PostFilterAction, Unschedulable
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.claim_finalizers import write_finalizers
+from dra_kit.sandbox.claim_writes import write_finalizers
 
 logger: logging.Logger = logging.getLogger(__name__)
 _BIND_ATTEMPTS: Final = 5
