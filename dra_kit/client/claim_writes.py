@@ -1,4 +1,4 @@
-"""Writes to claims that leave the bytes of opaque parameters as they are.
+"""Writes of claims that leave the bytes of opaque parameters as they are.
 
 The API server compares opaque parameters byte by byte, and JSON does not have their bytes. If a client made a claim
 with white space, ``&``, ``<``, ``>``, or keys that are not sorted, every patch of the claim would change them, and the
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.request import ClientRequest
-from dra_kit.client.resources import RESOURCE_CLAIMS
+from dra_kit.client.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from dra_kit.errors import Conflict, Invalid
 from dra_kit.kubernetes.resource.objects import ClaimReference, object_key
 from dra_kit.kubernetes.resource.schema.protobuf import decode_message, encode_message, pack, unpack
@@ -23,6 +23,21 @@ from dra_kit.kubernetes.values.json import ObjectView
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _UNCHANGED: Final = {"spec", "status.allocation"}
 """The parts of a claim that contain opaque parameters, as the API server names them where they may not change."""
+
+
+async def create_claim(
+    client: Client, template: ObjectView, make: Callable[[ObjectView], dict[str, Any]]
+) -> dict[str, Any]:
+    """Create the claim that ``make`` returns for a template as read, and return it as stored.
+
+    Raises:
+        KubeError: the API server rejects the claim, or the template is gone.
+    """
+    if not _is_opaque(template["spec"]["spec"]):
+        return await client.create(RESOURCE_CLAIMS, make(template))
+    claim = make(await _read(client, RESOURCE_CLAIM_TEMPLATES, *object_key(template)))
+    create = ClientRequest.of_collection("create", RESOURCE_CLAIMS, claim["metadata"]["namespace"], query={})
+    return await _write(client, create, claim)
 
 
 async def write_finalizers(client: Client, claim: ObjectView, finalizers: Sequence[str]) -> dict[str, Any]:
@@ -35,9 +50,11 @@ async def write_finalizers(client: Client, claim: ObjectView, finalizers: Sequen
     metadata = claim["metadata"]
     changed = {key: metadata[key] for key in ("uid", "resourceVersion") if key in metadata}
     changed["finalizers"] = list(finalizers)
-    if not any("opaque" in entry for entry in claim["spec"].get("devices", {}).get("config") or ()):
+    if not _is_opaque(claim["spec"]):
         return await client.patch(RESOURCE_CLAIMS, name, {"metadata": changed}, namespace)
-    return await _replace(client, namespace, name, lambda current: current["metadata"].update(changed))
+    current = await _read(client, RESOURCE_CLAIMS, namespace, name)
+    current["metadata"] |= changed
+    return await _write(client, ClientRequest.of_object("update", RESOURCE_CLAIMS, name, namespace), current)
 
 
 async def write_device_statuses(
@@ -88,36 +105,35 @@ async def write_device_statuses(
         if not fields or not fields <= _UNCHANGED:
             raise
 
-        def change(current: dict[str, Any]) -> None:
-            found = current["metadata"]
-            if found["uid"] != claim.uid or (resource_version and found["resourceVersion"] != resource_version):
-                raise Conflict(f"claim {claim} has changed since it was read; read it again") from None
-            status = current.setdefault("status", {})
-            status["devices"] = _merged(status, entries, driver, binding=binding)
+        current = await _read(client, RESOURCE_CLAIMS, claim.namespace, claim.name)
+        found = current["metadata"]
+        if found["uid"] != claim.uid or (resource_version and found["resourceVersion"] != resource_version):
+            raise Conflict(f"claim {claim} has changed since it was read; read it again") from error
+        status = current.setdefault("status", {})
+        status["devices"] = _merged(status, entries, driver, binding=binding)
+        update = ClientRequest.of_object(
+            "update", RESOURCE_CLAIMS, claim.name, claim.namespace,
+            subresource="status", query={"fieldManager": manager},
+        )  # fmt: skip
+        await _write(client, update, current)
 
-        await _replace(client, claim.namespace, claim.name, change, subresource="status", field_manager=manager)
+
+def _is_opaque(spec: ObjectView) -> bool:
+    return any("opaque" in entry for entry in spec.get("devices", {}).get("config") or ())
 
 
-async def _replace(
-    client: Client,
-    namespace: str,
-    name: str,
-    change: Callable[[dict[str, Any]], None],
-    *,
-    subresource: str = "",
-    field_manager: str = "",
-) -> dict[str, Any]:
-    read = ClientRequest.of_object("get", RESOURCE_CLAIMS, name, namespace)
-    api_version, kind, message = unpack((await client.exchange(replace(read, accept=_PROTOBUF))).text)
-    type_name = f"resource/{api_version.rpartition('/')[2]}.{kind}"
-    claim = decode_message(message, type_name)
-    change(claim)
-    write = ClientRequest.of_object(
-        "update", RESOURCE_CLAIMS, name, namespace,
-        subresource=subresource, query={"fieldManager": field_manager}, content_type=_PROTOBUF,
-    )  # fmt: skip
-    body = pack(api_version, kind, encode_message(claim, type_name))
-    return (await client.exchange(replace(write, body=body))).decode()
+async def _read(client: Client, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+    """Return an object with the bytes of its parameters."""
+    call = replace(ClientRequest.of_object("get", resource, name, namespace), accept=_PROTOBUF)
+    _, kind, message = unpack((await client.exchange(call)).text)
+    decoded: dict[str, Any] = decode_message(message, f"resource/{resource.version}.{kind}")
+    return decoded
+
+
+async def _write(client: Client, call: ClientRequest, claim: Mapping[str, Any]) -> dict[str, Any]:
+    message = encode_message(claim, f"resource/{RESOURCE_CLAIMS.version}.{RESOURCE_CLAIMS.kind}")
+    body = pack(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, message)
+    return (await client.exchange(replace(call, body=body, content_type=_PROTOBUF))).decode()
 
 
 def _merged(

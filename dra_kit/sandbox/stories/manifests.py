@@ -93,20 +93,23 @@ async def apply_object(
 def annotated(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an object with the annotation in which ``kubectl apply`` finds what was applied before.
 
-    The annotation is left out if it is too long for an object.
+    The annotation is left out if it is too long for an object, or if the object is not JSON, which the client rejects.
     """
-    metadata = body["metadata"]
-    given = metadata.get("annotations") or {}
-    if not isinstance(given, Mapping):
+    try:
+        sent = json.loads(json.dumps(body, allow_nan=False))
+    except (TypeError, ValueError):
+        return body
+    given = sent["metadata"].get("annotations") or {}
+    if not isinstance(given, dict):
         return body  # the API server rejects it
     annotations = {key: text for key, text in given.items() if key != _LAST_APPLIED}
-    text = go_json({**body, "metadata": {**metadata, "annotations": annotations}}) + "\n"
+    text = go_json({**sent, "metadata": {**sent["metadata"], "annotations": annotations}}) + "\n"
     if byte_length(text) > _LAST_APPLIED_MAX:
         return body
-    return {**body, "metadata": {**metadata, "annotations": {**annotations, _LAST_APPLIED: text}}}
+    return {**sent, "metadata": {**sent["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
 
 
-async def update_object(client: Client, resource: Resource, body: Mapping[str, Any]) -> Mapping[str, Any]:
+async def update_object(client: Client, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
     """Change an existing object as ``kubectl apply`` does, and return it as stored.
 
     Fields of the manifest that was applied before are removed if this one lacks them. Fields that the API server or

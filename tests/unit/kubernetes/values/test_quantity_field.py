@@ -113,7 +113,9 @@ def test_model_with_limits_of_quantities_has_a_json_schema() -> None:
     assert Limited.model_json_schema()["properties"]["memory"]["x-kubernetes-int-or-string"] is True
 
 
-SUFFIXES = {"": 1, "m": Fraction(1, 1000), "k": 1000, "M": 10**6, "Ki": 2**10, "Mi": 2**20, "e3": 1000}
+SUFFIXES: dict[str, int | Fraction] = {
+    "": 1, "m": Fraction(1, 1000), "k": 1000, "M": 10**6, "Ki": 2**10, "Mi": 2**20, "e3": 1000
+}  # fmt: skip
 NUMBERS = st.integers(-3000, 3000) | st.decimals(-3000, 3000, places=2).filter(Decimal.is_finite)
 
 

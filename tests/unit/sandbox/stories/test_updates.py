@@ -92,6 +92,28 @@ def test_object_of_another_owner_is_restored_at_the_end(bed: TestBed, tmp_path: 
     assert (restored["metadata"]["uid"], "labels" in restored["metadata"]) == (stored["metadata"]["uid"], False)
 
 
+@pytest.mark.parametrize("wrong", [{1}, float("nan"), Path("/x"), {1: 2, "a": {3}}])
+def test_object_that_is_not_json_is_rejected(dra: Harness, wrong: Any) -> None:
+    with pytest.raises(Invalid, match="the object cannot be encoded as JSON"):
+        dra.apply({**CLASS, "spec": {"a": wrong}})
+
+
+def test_tuples_are_lists_in_an_update(dra: Harness) -> None:
+    body = labelled(a="1")
+    body["spec"]["containers"] = tuple(body["spec"]["containers"])
+    dra.apply(body)
+    dra.wait("guest")
+    dra.apply({**body, "metadata": {"name": "guest"}})
+    assert "labels" not in pod(dra)["metadata"]
+    dra.delete("Pod/guest")
+
+
+def test_long_object_is_applied_without_the_annotation(dra: Harness) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long"}}
+    dra.apply({**settings, "data": {"a": "x" * 300_000, "b": "1"}})
+    dra.apply({**settings, "data": {"a": "y" * 300_000}})
+
+
 def test_update_keeps_what_admission_and_other_clients_added(dra: Harness) -> None:
     dra.apply(labelled(a="1"))
     dra.wait("guest")
