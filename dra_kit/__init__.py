@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.calls import PendingResult
     from dra_kit.author.child_process import ChildProcess, RunningProcess
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.author.preparer import Preparer
     from dra_kit.author.provider import DeviceProvider
+    from dra_kit.author.reads import ReadApi, Reads
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
+    "author.calls": ("PendingResult",),
     "author.child_process": ("ChildProcess", "RunningProcess"),
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
@@ -127,6 +130,7 @@ _HOMES = {
     ),
     "author.preparer": ("Preparer",),
     "author.provider": ("DeviceProvider",),
+    "author.reads": ("ReadApi", "Reads"),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -204,6 +208,7 @@ __all__ = [
     "ObservedClaim",
     "ObservedDevice",
     "OpaqueConfig",
+    "PendingResult",
     "PermanentError",
     "Pool",
     "PrepareError",
@@ -213,6 +218,8 @@ __all__ = [
     "Preparer",
     "Quantity",
     "QuantityField",
+    "ReadApi",
+    "Reads",
     "RunningProcess",
     "Stopping",
     "TaintRule",

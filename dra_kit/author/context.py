@@ -18,6 +18,7 @@ from dra_kit.author.calls import call_threadsafe
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.reads import ReadApi
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -115,6 +116,19 @@ class Context(ABC, Generic[SettingsT]):
         prepared, as in a context created in a test, the result is empty.
         """
         return ()
+
+    @property
+    def api(self) -> ReadApi:
+        """Reads the objects of the cluster that ``Driver(reads=[…])`` declares, with the node's account.
+
+        Raises:
+            ConfigurationError: no API server is used, as by a command that only runs ``discover``, or in a context
+                that a test created.
+        """
+        raise ConfigurationError(
+            f"driver {self.driver}: context.api is not available: no API server is used here; run the driver in the "
+            "sandbox, or give the test a context with an api"
+        )
 
     @property
     def metrics(self) -> CollectorRegistry:

@@ -22,6 +22,7 @@ from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
 from dra_kit.author.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
+from dra_kit.author.reads import Reads
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.names import driver_name
 
@@ -60,6 +61,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         cluster_provider: finds devices without a node, such as those on a network; the controller publishes them.
         binder: makes the binding conditions of devices true; run by the controller.
         taint_rules: decides which of this driver's devices are tainted; run by the controller.
+        reads: every kind of object that the code on a node reads with ``self.context.api``; the node's account gets the
+            rights for these and no others.
 
     Raises:
         ConfigurationError: naming the arguments that cannot be combined.
@@ -84,6 +87,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
         binder: DeviceBinder[AuthorSettingsT] | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
+        reads: Sequence[Reads] = (),
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if not problems and name != name.lower():
@@ -122,6 +126,12 @@ class Driver(Generic[ConfigT, DeviceT]):
                 f"driver {name}: hardware {short_repr(hardware)} cannot be called; "
                 "give a function or class that makes it"
             )
+        for item in reads:
+            if not isinstance(item, Reads):
+                raise ConfigurationError(
+                    f"driver {name}: reads: {short_repr(item)} is not a dra_kit.Reads; write "
+                    "reads=[dra_kit.Reads('v1', 'configmaps', namespace=…)]"
+                )
         self.name = name
         self.provider = of_node
         self.preparer = preparer
@@ -138,6 +148,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
         self.binder: DeviceBinder[Any] | None = binder
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
+        self.reads: tuple[Reads, ...] = tuple(reads)
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:

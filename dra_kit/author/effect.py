@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cache
 from typing import Any, ClassVar, Generic, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
+from dra_kit.author.calls import PendingResult
 from dra_kit.author.model import HardwareT
 from dra_kit.errors import ConfigurationError, InvalidPrepared
 
@@ -170,38 +170,15 @@ class EffectScope(Protocol):
         ...
 
 
-class PendingEffect(Awaitable[ResultT]):
+class PendingEffect(PendingResult[ResultT]):
     """An effect being ensured: ``await`` it in ``async def prepare``, or call ``result()`` in ``def prepare``."""
 
     def __init__(self, scope: EffectScope, effect: Effect[ResultT, Any], used: Callable[[], None]) -> None:
-        self._scope = scope
-        self._effect = effect
-        self._used = used
+        def start() -> Coroutine[Any, Any, ResultT]:
+            used()
+            return scope.ensure(effect)
 
-    def __await__(self) -> Generator[Any, None, ResultT]:
-        self._used()
-        if asyncio.get_running_loop() is self._scope.loop:
-            return self._scope.ensure(self._effect).__await__()
-        return asyncio.wrap_future(self._in_its_loop()).__await__()
-
-    def result(self) -> ResultT:
-        """Wait for the outcome, from a worker thread.
-
-        Raises:
-            ConfigurationError: when called in an event loop, where it would wait for itself.
-        """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._used()
-            return self._in_its_loop().result()
-        raise ConfigurationError(
-            f"ensure({type(self._effect).__name__}).result() blocks the event loop; in async def write "
-            "'await device.ensure(…)'"
-        )
-
-    def _in_its_loop(self) -> Future[ResultT]:
-        return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop)
+        super().__init__(start, lambda: scope.loop, f"ensure({type(effect).__name__})", "device.ensure(…)")
 
 
 def may_be_unawaited_effect(error: Exception) -> bool:

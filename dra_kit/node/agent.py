@@ -34,7 +34,7 @@ from dra_kit.node.claims.reservations import ReallocationGuard
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import ClaimStatusWriter
 from dra_kit.node.claims.updates import Repreparer
-from dra_kit.node.context import ClusterFacts, DeviceUpdate, HardwareHandle, NodeContext
+from dra_kit.node.context import ClusterFacts, DeclaredReads, DeviceUpdate, HardwareHandle, NodeContext
 from dra_kit.node.device_policy import PolicyPart
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
@@ -153,6 +153,7 @@ class NodeAgent:
             effects=lambda: self._effect_engine.known(),  # noqa: PLW0108 - the engine is created later
             stopping=self._stopping,
             metrics=self._metrics,
+            api=DeclaredReads(driver, settings.author, self._client, self._loop),
         )
         node_locks = NodeLocks.below(locks)
         cluster_facts = ClusterFacts(self._client, node, context.node_known)

@@ -108,6 +108,22 @@ def test_rights_that_the_code_declares_are_in_them(project: Path) -> None:
     assert (values["driverName"], values["target"]) == ("dra.pizza", "driver:driver")
 
 
+def test_objects_that_the_code_reads_are_among_the_rights(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    reads = (
+        'reads=[dra.Reads("k8s.cni.cncf.io/v1", "network-attachment-definitions"), '
+        'dra.Reads("v1", "configmaps", namespace=lambda settings: settings.town, names=["menu"])]'
+    )
+    (project / "reader.py").write_text(code.replace("settings=Settings,", f"settings=Settings, {reads},"))
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "reader:driver"\n')
+    write(project, "node: {settings: {ovens: 1, town: '{{ .Release.Namespace }}'}}")
+    node = yaml.safe_load(made(project))["node"]
+    networks = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"]}
+    assert {**networks, "verbs": ["get", "list"]} in node["extraRules"]
+    menu = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["menu"], "verbs": ["get"]}
+    assert node["namespacedRules"] == {"{{ .Release.Namespace }}": [menu]}
+
+
 def test_where_they_are_needed_depends_on_the_settings_there(project: Path) -> None:
     write(
         project,
