@@ -29,7 +29,8 @@ class NodeInfo:
 
     Attributes:
         name: the Node object's name.
-        labels: its labels; empty while the API server cannot be reached.
+        labels: its labels when the process started, or with ``Driver(follow_node=True)`` its current ones; empty until
+            the API server could be reached.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Context(ABC, Generic[SettingsT]):
 
     Attributes:
         driver: the driver's name.
-        node: the node this process runs on.
+        node: the node this process runs on; another object after its labels have changed.
         state_dir: the author's own directory, which survives restarts (but not reboots if it is on a tmpfs).
         settings: an instance of ``Driver(settings=…)``.
 

@@ -63,6 +63,9 @@ class Driver(Generic[ConfigT, DeviceT]):
         taint_rules: decides which of this driver's devices are tainted; run by the controller.
         reads: every kind of object that the code on a node reads with ``self.context.api``; the node's account gets the
             rights for these and no others.
+        follow_node: keep ``context.node.labels`` up to date. When a label of the Node changes, ``discover`` is
+            restarted and the policy is applied again. The node's account then needs the right to watch nodes. False:
+            the labels are those at the start.
 
     Raises:
         ConfigurationError: naming the arguments that cannot be combined.
@@ -88,6 +91,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         binder: DeviceBinder[AuthorSettingsT] | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
         reads: Sequence[Reads] = (),
+        follow_node: bool = False,
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if not problems and name != name.lower():
@@ -149,6 +153,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.binder: DeviceBinder[Any] | None = binder
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
         self.reads: tuple[Reads, ...] = tuple(reads)
+        self.follow_node: bool = follow_node
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -173,6 +178,12 @@ class Driver(Generic[ConfigT, DeviceT]):
         """The objects that run in the controller and receive its context."""
         parts = (self.cluster_provider, self.binder, self.taint_rules, self.observer)
         return tuple(part for part in parts if part is not None)
+
+    @property
+    def follows_node(self) -> bool:
+        """Whether the labels of the Node are watched: for ``follow_node``, or because objects select nodes by them."""
+        watched = self.policy.watches if self.policy is not None else None
+        return self.follow_node or (watched is not None and watched.node_selector is not None)
 
     @property
     def has_controller_code(self) -> bool:

@@ -32,7 +32,9 @@ class DeclaredRight(Struct, frozen=True):
 def needs_settings(driver: Driver[Any, Any]) -> bool:
     """Return whether the rights may depend on the driver's settings."""
     effects = any(issubclass(effect, ClusterObject) for effect in driver.effects.values())
-    return effects or any(callable(item.namespace) for item in driver.reads)
+    watched = driver.policy.watches if driver.policy is not None else None
+    namespaces = [item.namespace for item in driver.reads] + ([watched.namespace] if watched is not None else [])
+    return effects or any(map(callable, namespaces))
 
 
 def node_rights(driver: Driver[Any, Any], settings: Any) -> Iterator[DeclaredRight]:
@@ -44,7 +46,11 @@ def node_rights(driver: Driver[Any, Any], settings: Any) -> Iterator[DeclaredRig
     """
     policy = driver.policy
     if policy is not None and policy.watches is not None:
-        yield DeclaredRight(f"policy {type(policy).__name__}", None, policy.watches.rules())
+        title = f"policy {type(policy).__name__}"
+        yield DeclaredRight(title, policy.watches.namespace_for(settings), policy.watches.rules())
+    if driver.follows_node:
+        rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
+        yield DeclaredRight("Driver(follow_node=True)", None, [rule])
     for item in driver.reads:
         yield DeclaredRight("Driver(reads=…)", item.namespace_for(settings), [item.rule()])
     yield from effect_rights(driver.effects.values(), settings)

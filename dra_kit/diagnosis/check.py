@@ -318,7 +318,7 @@ async def check_rights(client: Client, account: Account, driven: DriverAccount) 
     ]
 
 
-_DECLARED: Final = ("policy", "Driver(reads=…)", "effect", "cluster provider", "binder", "taint rules")
+_DECLARED: Final = ("policy", "Driver(", "effect", "cluster provider", "binder", "taint rules")
 
 
 def _remedy(account: Account, right: RequiredRight) -> str:

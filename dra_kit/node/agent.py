@@ -44,6 +44,7 @@ from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.followers import NodeFollower
 from dra_kit.node.health_monitor import HealthMonitor
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
@@ -142,7 +143,7 @@ class NodeAgent:
         self._advertised = self._inventory = inventory = CurrentInventory()
         self._source = node_source(driver, node)
         self._discovery = discovery = Discovery(self._source, inventory)
-        context = NodeContext(
+        self._context = context = NodeContext(
             driver=name,
             node=NodeInfo(node),
             state_dir=settings.state(name) / "author",
@@ -248,6 +249,9 @@ class NodeAgent:
         self.supervisor.add(self._watchdog, after=kubelet_service)
         self.supervisor.add(self._event_recorder.recorder, after=kubelet_service)
         self.supervisor.add(startup, after=kubelet_service, waits_for=self._calls_under_way)
+        if self._driver.follows_node and self._decommission is None:
+            follower = NodeFollower(self._client, self._settings.node_name, self._node_changed)
+            self.supervisor.add(follower, after=startup, waits_for=follower.waits_for)
         # while an older process runs, that one does all maintenance, until this one has taken over
         serving = (startup, registration)
         self.supervisor.add(self._repreparer, after=serving)
@@ -268,6 +272,14 @@ class NodeAgent:
         self.supervisor.add(self._publisher, after=registration, waits_for=lambda: self._publisher.last_error)
         if self._decommission is None:
             self.supervisor.add(slice_watch, after=self._publisher)
+
+    def _node_changed(self, node: NodeInfo) -> None:
+        if node.labels == self._context.node.labels:
+            return
+        self._context.node_known(node)
+        self._discovery.rescan()
+        if self._policy is not None:
+            self._policy.node_changed()
 
     def _missing(self) -> list[str]:
         """Return what this process needs before it can serve the kubelet, one line each."""
@@ -350,6 +362,7 @@ class NodeAgent:
             self._policy = PolicyPart(
                 driver.policy, self._client, settings.node_name,
                 current=inventory, publish=publish, serving=self._source.serving,
+                settings=settings.author, labels=lambda: self._context.node.labels,
             )  # fmt: skip
             publish = self._policy.publish
         if driver.health is not None:

@@ -19,8 +19,8 @@ from dra_kit.client.resources import DEVICE_TAINT_RULES, NAMESPACES, RESOURCE_SL
 from dra_kit.controller.binding import DeviceBinding
 from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.node.context import ClusterFacts, DeclaredReads
-from dra_kit.node.device_policy import WatchedObjectFollower
 from dra_kit.node.effects.cluster_objects import ClusterObjects
+from dra_kit.node.followers import NodeFollower, watched_object_follower
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
 from tests.unit.charts.clients import serving
 from tests.unit.charts.rendering import NAMESPACE, Manifests
@@ -180,7 +180,8 @@ async def reads(world: World) -> None:
 async def watched(world: World) -> None:
     """Follow the object that has the node's name."""
     known = asyncio.Event()
-    task = asyncio.create_task(WatchedObjectFollower(world.client, _WATCHED, _NODE, known.set).follow())
+    follower = watched_object_follower(world.client, _WATCHED, lambda: dra.NodeInfo(_NODE), known.set)
+    task = asyncio.create_task(follower.follow())
     try:
         async with asyncio.timeout(60):
             await known.wait()
@@ -200,6 +201,7 @@ class _Waiter(dra.Preparer):
         return dra.Prepared()
 
 
+FOLLOWER = dra.Driver(DRIVER, provider=_Nothing(), preparer=_Waiter(), follow_node=True)
 READER = dra.Driver(
     DRIVER,
     provider=_Nothing(),
@@ -209,6 +211,13 @@ READER = dra.Driver(
         dra.Reads("v1", "secrets", namespace="default", names=["key"]),
     ],
 )
+
+
+async def follow(world: World) -> None:
+    """Follow the labels of the Node."""
+    async with running(NodeFollower(world.client, _NODE, lambda _: None)), asyncio.timeout(60):
+        while all(one.verb != "watch" for one in world.asked):  # noqa: ASYNC110 - the audit has no notification
+            await asyncio.sleep(0.02)
 
 
 @dataclass(frozen=True)
@@ -245,6 +254,7 @@ OPTIONS: Mapping[str, Option] = {
     "objects": Option("node", objects, {"node": rbac_values(effect_rights([Menu], None))}),
     "recipes": Option("node", recipes, {"node": rbac_values(effect_rights([Recipe], None))}),
     "reads": Option("node", reads, {"node": rbac_values(node_rights(READER, None))}),
+    "follow": Option("node", follow, {"node": rbac_values(node_rights(FOLLOWER, None))}),
     "watched": Option("node", watched, {"node": {"extraRules": _WATCHED.rules()}}),
     "certificate": Option(
         "webhook", certificate, {"webhook": {"certificate": {"selfMade": True}}}, {"webhook-certificate": "trust"}
@@ -274,6 +284,7 @@ ALLOWED: Mapping[str, list[Right]] = {
     "objects": _OBJECTS,
     "recipes": [*_OBJECTS, ("", "configmaps", "list")],
     "reads": [("", "configmaps", "get"), ("", "configmaps", "list"), ("", "secrets", "get")],
+    "follow": [("", "nodes", "list"), ("", "nodes", "watch")],
     "watched": [("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")],
     "certificate": _SECRET,
     "trust": [

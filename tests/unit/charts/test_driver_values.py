@@ -124,6 +124,17 @@ def test_objects_that_the_code_reads_are_among_the_rights(project: Path) -> None
     assert node["namespacedRules"] == {"{{ .Release.Namespace }}": [menu]}
 
 
+def test_objects_that_the_policy_watches_are_among_the_rights(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    watched = 'group="", version="v1", plural="configmaps", namespace=lambda settings: settings.town, name="menu"'
+    (project / "watcher.py").write_text(code.replace('group="kitchen.example", version="v1", plural="tastes"', watched))
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "watcher:driver"\n')
+    write(project, "node: {settings: {ovens: 1}}")
+    node = yaml.safe_load(made(project))["node"]
+    menu = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"], "resourceNames": ["menu"]}
+    assert node["namespacedRules"] == {"naples": [menu]}
+
+
 def test_where_they_are_needed_depends_on_the_settings_there(project: Path) -> None:
     write(
         project,
