@@ -283,8 +283,13 @@ class HardwareHandle:
     """
 
     def __init__(
-        self, driver: Driver[Any, Any], runner: ChildRunner | None = None, keeper: ClusterObjectClient | None = None
+        self,
+        driver: Driver[Any, Any],
+        runner: ChildRunner | None = None,
+        keeper: ClusterObjectClient | None = None,
+        context: Context[Any] | None = None,
     ) -> None:
+        self.context = context
         self._driver = driver
         self._runner = runner
         self._keeper = keeper
@@ -318,13 +323,15 @@ class HardwareHandle:
         self._made.set()
 
     async def bound(self, effect: EffectT) -> EffectT:
-        """Return the effect ready to be called: with the driver's handle, if any, and with its runner or client."""
+        """Return the effect ready to be called: with context, with the driver's handle, and its runner or client."""
         if self._driver.hardware is not None:
             await self._made.wait()
         return self.bound_now(effect)
 
     def bound_now(self, effect: EffectT) -> EffectT:
         """Return the same for code that only reads it, without the handle if that is not created yet. Thread-safe."""
+        if self.context is not None:
+            effect = effect.with_context(self.context)
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
         if isinstance(effect, ChildProcess) and self._runner is not None:
