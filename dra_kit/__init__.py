@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
     from dra_kit.author.controller import (
+        BoundElsewhere,
         ClaimObserver,
         ClusterApi,
         DeviceBinder,
@@ -89,6 +90,7 @@ _HOMES = {
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim", "Stopping"),
     "author.controller": (
+        "BoundElsewhere",
         "ClaimObserver",
         "ClusterApi",
         "DeviceBinder",
@@ -155,6 +157,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AllocatedDevice",
     "AppliedObject",
+    "BoundElsewhere",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "ChildProcess",

@@ -153,6 +153,15 @@ class DeviceBinder(ControllerComponent[AuthorSettingsT], ABC):
         return None
 
 
+class BoundElsewhere:
+    """``Driver(binder=BoundElsewhere())``: a controller outside this driver makes the binding conditions true.
+
+    Devices may then have ``binding_conditions`` and ``binding_failure_conditions``. This driver writes none of them and
+    needs no right to: the other controller writes them into ``claim.status.devices[]``, such as that of a fabric. The
+    scheduler waits for it at most ten minutes, as for a :class:`DeviceBinder`.
+    """
+
+
 class TaintRule(AuthorModel):
     """A taint for devices of this driver only (``DeviceTaintRule``, KEP-5055).
 

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.config import ConfigDecoder, NoConfig, OpaqueConfig
 from dra_kit.author.context import Context, ControllerComponent, NodeComponent
-from dra_kit.author.controller import ClaimObserver, DeviceBinder, TaintRuleSource
+from dra_kit.author.controller import BoundElsewhere, ClaimObserver, DeviceBinder, TaintRuleSource
 from dra_kit.author.device import Device, author_fields
 from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
@@ -59,7 +59,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         policy: which of the devices are advertised, and how.
         handlers: name of a module with the author's own kopf handlers; only the controller imports it.
         cluster_provider: finds devices without a node, such as those on a network; the controller publishes them.
-        binder: makes the binding conditions of devices true; run by the controller.
+        binder: makes the binding conditions of devices true; run by the controller. ``BoundElsewhere()``: another
+            controller does.
         taint_rules: decides which of this driver's devices are tainted; run by the controller.
         reads: every kind of object that the code on a node reads with ``self.context.api``; the node's account gets the
             rights for these and no others.
@@ -88,7 +89,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         handlers: str | None = None,
         policy: DevicePolicy[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
-        binder: DeviceBinder[AuthorSettingsT] | None = None,
+        binder: DeviceBinder[AuthorSettingsT] | BoundElsewhere | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
         reads: Sequence[Reads] = (),
         follow_node: bool = False,
@@ -102,7 +103,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
         optional: tuple[tuple[str, object, type], ...] = (
-            ("binder", binder, DeviceBinder),
+            ("binder", None if isinstance(binder, BoundElsewhere) else binder, DeviceBinder),
             ("taint_rules", taint_rules, TaintRuleSource),
             ("health", health, HealthSource),
             ("policy", policy, DevicePolicy),
@@ -150,7 +151,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.observer: ClaimObserver[Any] | None = observer
         self.handler_module: HandlerModule = HandlerModule(name, handlers)
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
-        self.binder: DeviceBinder[Any] | None = binder
+        self.binder: DeviceBinder[Any] | None = None if isinstance(binder, BoundElsewhere) else binder
+        self.binds: bool = binder is not None
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
         self.reads: tuple[Reads, ...] = tuple(reads)
         self.follow_node: bool = follow_node

@@ -75,7 +75,8 @@ def test_a_device_class_that_needs_an_unserved_feature_is_rejected() -> None:
     )
     assert refusal(provider=Waitings()) == (
         "driver gpu.example: Waiting: binding_conditions: no controller sets these conditions, and the "
-        "scheduler would wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), or leave it out"
+        "scheduler would wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), "
+        "binder=dra_kit.BoundElsewhere() if another controller sets them, or leave it out"
     )
 
 
@@ -283,3 +284,9 @@ def test_with_a_binder_devices_may_have_binding_conditions() -> None:
 
     assert dra.Driver("gpu.example", provider=Waitings(), preparer=Preparer(), binder=Crane()).binder
     assert "binder Crane is a class; write Crane()" in refusal(binder=Crane)
+
+
+def test_with_a_controller_of_others_devices_may_have_binding_conditions() -> None:
+    driver = dra.Driver("gpu.example", provider=Waitings(), preparer=Preparer(), binder=dra.BoundElsewhere())
+    assert (driver.binder, driver.has_controller_code) == (None, False)
+    assert "binder 'fabric' is not a dra_kit.DeviceBinder" in refusal(binder="fabric")
