@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from dra_kit.author.controller import (
         BoundElsewhere,
         ClaimObserver,
-        ClusterApi,
         DeviceBinder,
         ObservedClaim,
         ObservedDevice,
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.author.preparer import Preparer
     from dra_kit.author.provider import DeviceProvider
-    from dra_kit.author.reads import ReadApi, Reads
+    from dra_kit.author.reads import ClusterApi, ReadApi, Reads
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -92,7 +91,6 @@ _HOMES = {
     "author.controller": (
         "BoundElsewhere",
         "ClaimObserver",
-        "ClusterApi",
         "DeviceBinder",
         "ObservedClaim",
         "ObservedDevice",
@@ -134,7 +132,7 @@ _HOMES = {
     ),
     "author.preparer": ("Preparer",),
     "author.provider": ("DeviceProvider",),
-    "author.reads": ("ReadApi", "Reads"),
+    "author.reads": ("ClusterApi", "ReadApi", "Reads"),
     "errors": (
         "ConfigurationError",
         "DraKitError",

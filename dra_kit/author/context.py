@@ -19,7 +19,7 @@ from dra_kit.author.claim import ConsumerReference, PreparedDevice
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.reads import ReadApi
+from dra_kit.author.reads import ClusterApi, ReadApi
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -148,6 +148,18 @@ class Context(ABC, Generic[SettingsT]):
         """
         raise self._no_api_server("context.api")
 
+    @property
+    def cluster(self) -> ClusterApi:
+        """Objects of the cluster, with the rights of the controller; only for code that runs there.
+
+        Raises:
+            ConfigurationError: this code runs on a node, whose account has no such rights.
+        """
+        raise ConfigurationError(
+            f"driver {self.driver}: context.cluster belongs to the controller, and this code runs on a node; declare "
+            "what it reads, Driver(reads=[dra.Reads(…)]), and use context.api"
+        )
+
     def _no_api_server(self, what: str) -> ConfigurationError:
         return ConfigurationError(
             f"driver {self.driver}: {what} is not available: no API server is used here; run the driver in the "
@@ -233,7 +245,8 @@ class ControllerComponent(Generic[AuthorSettingsT]):
 
     Attributes:
         context: what the framework provides, with the author's settings. A controller does not run for a node:
-            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared.
+            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared. ``context.cluster``
+            reads and writes objects of the cluster.
 
     Raises:
         ConfigurationError: it is read before it is set.
