@@ -185,6 +185,7 @@ class Context(ABC, Generic[SettingsT]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         """Report facts about a prepared device that became known after ``prepare``; written in the background.
 
@@ -199,6 +200,14 @@ class Context(ABC, Generic[SettingsT]):
                 Facts that belong to one container, for example an address, need ``claim`` or ``share``.
             status: replaces the device's entry in the claim's ``status.devices``.
             metadata: replaces the metadata that the container can read about it.
+            wait: return when the facts are stored and in the file that the container reads, not before; the status is
+                sent to the API server afterwards. This blocks: in ``async def`` write ``await
+                asyncio.to_thread(self.context.update, …, wait=True)``.
+
+        Raises:
+            ConfigurationError: with ``wait``: in an event loop, or while the same claim is being prepared or released.
+            DraKitError: with ``wait``: the facts are not valid or cannot be stored, or no claim is prepared with the
+                device.
         """
 
 

@@ -101,6 +101,7 @@ class ControllerContext(Context[Any]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         raise self._of_a_node("context.update")
 
