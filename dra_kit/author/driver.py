@@ -20,7 +20,7 @@ from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
-from dra_kit.author.preparer import Preparer, check_preparer, config_kinds
+from dra_kit.author.preparer import NoPreparer, Preparer, check_preparer, config_kinds
 from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
 from dra_kit.author.reads import Reads
 from dra_kit.errors import ConfigurationError
@@ -42,7 +42,9 @@ class Driver(Generic[ConfigT, DeviceT]):
     Args:
         name: the driver's name, a DNS subdomain of at most 63 bytes; DeviceClasses select it by ``device.driver``.
         provider: finds the devices on a node; optional if there is a ``cluster_provider``.
-        preparer: decides what a container gets; accepts the devices that the provider yields.
+        preparer: decides what a container gets; accepts the devices that the provider yields. Without it, the driver
+            only has a controller, and nothing of it runs on nodes: its devices need no node operations
+            (``Pool(skip_node_operations=…)``), or another driver of this name prepares them.
         effects: every Effect class that the preparer ensures; the node refuses to start if the stored state contains
             effects it does not know.
         settings: a pydantic model of the driver's own settings, filled from flags and the environment.
@@ -77,7 +79,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         name: str,
         *,
         provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT] | None = None,
-        preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT],
+        preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT] | None = None,
         effects: Sequence[type[Effect[Any, Any]]] = (),
         settings: type[BaseModel] | None = None,
         hardware: Callable[[Context[AuthorSettingsT]], HardwareT | Awaitable[HardwareT]] | None = None,
@@ -99,9 +101,12 @@ class Driver(Generic[ConfigT, DeviceT]):
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
             raise ConfigurationError(f"driver {short_repr(name)}: {'; '.join(problems)}")
+        on_node = {
+            "provider": provider, "effects": effects, "hardware": hardware, "health": health, "policy": policy,
+            "reads": reads, "follow_node": follow_node,
+        }  # fmt: skip
+        self.on_nodes: bool = _has_preparer(name, preparer, [argument for argument, value in on_node.items() if value])
         of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
-        _check_instance(name, "preparer", preparer, Preparer)
-        check_preparer(preparer)
         optional: tuple[tuple[str, object, type], ...] = (
             ("binder", None if isinstance(binder, BoundElsewhere) else binder, DeviceBinder),
             ("taint_rules", taint_rules, TaintRuleSource),
@@ -139,7 +144,7 @@ class Driver(Generic[ConfigT, DeviceT]):
                 )
         self.name = name
         self.provider = of_node
-        self.preparer = preparer
+        self.preparer: Preparer[Any, Any, Any, Any] = preparer if preparer is not None else NoPreparer()
         self.effects: dict[str, type[Effect[Any, Any]]] = _by_id(effects)
         self.settings = settings
         self.hardware: Callable[[Context[Any]], Any] | None = hardware
@@ -156,7 +161,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
         self.reads: tuple[Reads, ...] = tuple(reads)
         self.follow_node: bool = follow_node
-        self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
+        self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(self.preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Driver({self.name!r})"
@@ -218,6 +223,20 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     raise ConfigurationError(
         f"driver {driver}: {argument} {short_repr(value)} is not a dra_kit.{base.__name__}; derive its class from that"
     )
+
+
+def _has_preparer(driver: str, preparer: object, on_node: Sequence[str]) -> bool:
+    """Return whether the driver runs on nodes; ``on_node``: the arguments that are only of use there."""
+    if preparer is None:
+        if on_node:
+            raise ConfigurationError(
+                f"driver {driver}: it has no preparer, so nothing of it runs on nodes; give it preparer=…, or omit "
+                f"{', '.join(on_node)}"
+            )
+        return False
+    _check_instance(driver, "preparer", preparer, Preparer)
+    check_preparer(cast("Preparer[Any, Any, Any, Any]", preparer))
+    return True
 
 
 def _checked_providers(

@@ -91,6 +91,11 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
         ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect is invalid.
         StoreError: the durable state cannot be opened.
     """
+    if not driver.on_nodes:
+        raise ConfigurationError(
+            f"driver {driver.name} has no preparer, so nothing of it runs on nodes; run its controller only, with "
+            "node.enabled=false in the chart's values"
+        )
     return await NodeAgent(driver, settings, await load_credentials(settings.kubeconfig)).run()
 
 

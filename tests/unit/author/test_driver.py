@@ -290,3 +290,23 @@ def test_with_a_controller_of_others_devices_may_have_binding_conditions() -> No
     driver = dra.Driver("gpu.example", provider=Waitings(), preparer=Preparer(), binder=dra.BoundElsewhere())
     assert (driver.binder, driver.has_controller_code) == (None, False)
     assert "binder 'fabric' is not a dra_kit.DeviceBinder" in refusal(binder="fabric")
+
+
+class Rack(dra.DeviceProvider, scope="cluster"):
+    def discover(self) -> Iterator[dra.Inventory]:
+        yield dra.Inventory()
+
+
+def test_driver_without_a_preparer_only_has_a_controller() -> None:
+    driver = dra.Driver("gpu.example", cluster_provider=Rack())
+    assert (driver.on_nodes, driver.has_controller_code, driver.configs.kinds) == (False, True, ())
+    assert dra.Driver("gpu.example", provider=Provider(), preparer=Preparer()).on_nodes
+
+
+@pytest.mark.parametrize(
+    "given", [{"provider": Provider()}, {"reads": [dra.Reads("v1", "configmaps")]}, {"hardware": lambda _: 1}], ids=str
+)
+def test_what_is_of_nodes_needs_a_preparer(given: dict[str, Any]) -> None:
+    with pytest.raises(dra.ConfigurationError, match="it has no preparer, so nothing of it runs on nodes") as caught:
+        dra.Driver("gpu.example", cluster_provider=Rack(), **given)
+    assert str(caught.value).endswith(f"omit {next(iter(given))}")

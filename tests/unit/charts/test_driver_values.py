@@ -133,6 +133,17 @@ def test_controller_that_binds_elsewhere_gives_this_driver_no_right_to_bind(proj
     assert yaml.safe_load(made(project))["controller"] == {"clusterPools": True}
 
 
+def test_driver_without_a_preparer_is_installed_without_nodes(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    alone = (
+        code[: code.index("driver = dra.Driver(")] + 'driver = dra.Driver("dra.pizza", cluster_provider=Warehouse())\n'
+    )
+    (project / "alone.py").write_text(alone)
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "alone:driver"\n')
+    values = yaml.safe_load(made(project))
+    assert (values["node"], values["controller"]) == ({"enabled": False}, {"clusterPools": True})
+
+
 def test_objects_that_the_policy_watches_are_among_the_rights(project: Path) -> None:
     code = (project / "driver.py").read_text()
     watched = 'group="", version="v1", plural="configmaps", namespace=lambda settings: settings.town, name="menu"'
