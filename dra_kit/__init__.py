@@ -12,14 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.calls import PendingResult
     from dra_kit.author.child_process import ChildProcess, RunningProcess
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
     from dra_kit.author.controller import (
+        BoundElsewhere,
         ClaimObserver,
-        ClusterApi,
         DeviceBinder,
         ObservedClaim,
         ObservedDevice,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         DeviceNode,
         DeviceStatus,
         Hook,
+        IntelRdt,
         Mount,
         NetDevice,
         NetworkDeviceData,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.author.preparer import Preparer
     from dra_kit.author.provider import DeviceProvider
+    from dra_kit.author.reads import ClusterApi, ReadApi, Reads
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -79,14 +82,15 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
+    "author.calls": ("PendingResult",),
     "author.child_process": ("ChildProcess", "RunningProcess"),
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim", "Stopping"),
     "author.controller": (
+        "BoundElsewhere",
         "ClaimObserver",
-        "ClusterApi",
         "DeviceBinder",
         "ObservedClaim",
         "ObservedDevice",
@@ -120,6 +124,7 @@ _HOMES = {
         "DeviceNode",
         "DeviceStatus",
         "Hook",
+        "IntelRdt",
         "Mount",
         "NetDevice",
         "NetworkDeviceData",
@@ -127,6 +132,7 @@ _HOMES = {
     ),
     "author.preparer": ("Preparer",),
     "author.provider": ("DeviceProvider",),
+    "author.reads": ("ClusterApi", "ReadApi", "Reads"),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -149,6 +155,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AllocatedDevice",
     "AppliedObject",
+    "BoundElsewhere",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "ChildProcess",
@@ -184,6 +191,7 @@ __all__ = [
     "HealthUnknown",
     "Healthy",
     "Hook",
+    "IntelRdt",
     "InvalidConfig",
     "InvalidDevice",
     "InvalidPrepared",
@@ -204,6 +212,7 @@ __all__ = [
     "ObservedClaim",
     "ObservedDevice",
     "OpaqueConfig",
+    "PendingResult",
     "PermanentError",
     "Pool",
     "PrepareError",
@@ -213,6 +222,8 @@ __all__ = [
     "Preparer",
     "Quantity",
     "QuantityField",
+    "ReadApi",
+    "Reads",
     "RunningProcess",
     "Stopping",
     "TaintRule",

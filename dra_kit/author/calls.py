@@ -11,7 +11,8 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 from msgspec import Struct
 from pydantic import ValidationError
 
-from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.text import without_paths
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -326,6 +327,56 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
         await asyncio.wait({future})
         raise
     return future.result()
+
+
+class PendingResult(Awaitable[T]):
+    """A result that is not there yet: ``await`` it in ``async def``, or call ``result()`` in ``def``.
+
+    The framework creates it. Its work begins when it is awaited or asked for its result. It runs in the event loop of
+    the process, which the author's code cannot block.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Coroutine[Any, Any, T]],
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        title: str,
+        awaited: str,
+    ) -> None:
+        self._start = start
+        self._loop = loop
+        self._title = title
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if asyncio.get_running_loop() is self._loop():
+            return self._start().__await__()
+        return asyncio.wrap_future(self._in_its_loop()).__await__()
+
+    def result(self) -> T:
+        """Wait for the result, from a worker thread, in which ``def`` methods run.
+
+        Raises:
+            ConfigurationError: when called in an event loop, where it would wait for itself.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._in_its_loop().result()
+        raise ConfigurationError(
+            f"{self._title}.result() blocks the event loop; in async def write 'await {self._awaited}'"
+        )
+
+    def _in_its_loop(self) -> Future[T]:
+        started = self._start()
+        try:
+            return asyncio.run_coroutine_threadsafe(started, self._loop())
+        except RuntimeError:  # the loop is closed
+            started.close()
+            raise TransientError(
+                f"{self._title} has no result: the process of the driver is stopping; it is called again after the "
+                "restart"
+            ) from None
 
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, Self, final
 
@@ -270,18 +270,3 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
                 "dra_kit.testing.unit"
             )
         return self._keeper
-
-
-def node_rbac_values(effects: Iterable[type[ClusterObject]], settings: Any) -> dict[str, Any]:
-    """Return the rules as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` if there are any."""
-    anywhere: list[Any] = []
-    namespaced: dict[str, list[Any]] = {}
-    for effect in effects:
-        namespaces = effect.namespaces(settings)
-        if namespaces is None:
-            anywhere += effect.rules()
-        for namespace in namespaces or ():
-            # list permission, to find objects that no record contains
-            rules = [{**rule, "verbs": [*rule["verbs"], "list"]} for rule in effect.rules()]
-            namespaced.setdefault(namespace, []).extend(rules)
-    return {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})

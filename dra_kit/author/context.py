@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
-from dra_kit.author.calls import call_threadsafe
+from dra_kit.author.calls import PendingResult, call_threadsafe
+from dra_kit.author.claim import ConsumerReference, PreparedDevice
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.reads import ClusterApi, ReadApi
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -28,7 +30,8 @@ class NodeInfo:
 
     Attributes:
         name: the Node object's name.
-        labels: its labels; empty while the API server cannot be reached.
+        labels: its labels when the process started, or with ``Driver(follow_node=True)`` its current ones; empty until
+            the API server could be reached.
     """
 
     name: str
@@ -41,12 +44,18 @@ class PreparedClaim:
 
     Attributes:
         states: ``(pool, device, share id or None)`` to the ``state`` that ``prepare`` returned.
+        devices: its devices of this driver, with request and state, in the order of preparation.
+        consumers: for whom it was reserved when it was prepared: usually one pod. Pods that use the same claim later do
+            not change this; :meth:`Context.consumers` returns the current ones. In a claim that an older release
+            prepared, only the names of pods are known.
     """
 
     namespace: str
     name: str
     uid: str
     states: Mapping[tuple[str, str, str | None], JsonValue]
+    devices: tuple[PreparedDevice, ...] = ()
+    consumers: tuple[ConsumerReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +81,7 @@ class Context(ABC, Generic[SettingsT]):
 
     Attributes:
         driver: the driver's name.
-        node: the node this process runs on.
+        node: the node this process runs on; another object after its labels have changed.
         state_dir: the author's own directory, which survives restarts (but not reboots if it is on a tmpfs).
         settings: an instance of ``Driver(settings=…)``.
 
@@ -108,6 +117,19 @@ class Context(ABC, Generic[SettingsT]):
     def prepared(self) -> Mapping[str, PreparedClaim]:
         """Return all claims that are currently prepared, by UID."""
 
+    def consumers(self, claim: ClaimReference | PreparedClaim) -> PendingResult[tuple[ConsumerReference, ...]]:
+        """Return for whom a claim is reserved now (``status.reservedFor``): usually pods, or a PodGroup.
+
+        ``await`` it in ``async def``, or call ``result()`` on it in ``def``. It reads the claim with one request, like
+        ``context.api``, and needs no declaration. The result is empty if the claim does not exist any more.
+
+        Raises:
+            ConfigurationError: no API server is used, as for ``api``.
+            DraKitError: from the result: the API server rejects the request or does not respond.
+        """
+        del claim
+        raise self._no_api_server("context.consumers")
+
     def effects(self) -> Sequence[EffectInForce]:
         """Return all effects of this driver on this node, oldest first: they identify what the driver itself created.
 
@@ -115,6 +137,34 @@ class Context(ABC, Generic[SettingsT]):
         prepared, as in a context created in a test, the result is empty.
         """
         return ()
+
+    @property
+    def api(self) -> ReadApi:
+        """Reads the objects of the cluster that ``Driver(reads=[…])`` declares, with the node's account.
+
+        Raises:
+            ConfigurationError: no API server is used, as by a command that only runs ``discover``, or in a context
+                that a test created.
+        """
+        raise self._no_api_server("context.api")
+
+    @property
+    def cluster(self) -> ClusterApi:
+        """Objects of the cluster, with the rights of the controller; only for code that runs there.
+
+        Raises:
+            ConfigurationError: this code runs on a node, whose account has no such rights.
+        """
+        raise ConfigurationError(
+            f"driver {self.driver}: context.cluster belongs to the controller, and this code runs on a node; declare "
+            "what it reads, Driver(reads=[dra.Reads(…)]), and use context.api"
+        )
+
+    def _no_api_server(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"driver {self.driver}: {what} is not available: no API server is used here; run the driver in the "
+            "sandbox, or override it in the context that the test creates"
+        )
 
     @property
     def metrics(self) -> CollectorRegistry:
@@ -135,6 +185,7 @@ class Context(ABC, Generic[SettingsT]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         """Report facts about a prepared device that became known after ``prepare``; written in the background.
 
@@ -149,6 +200,14 @@ class Context(ABC, Generic[SettingsT]):
                 Facts that belong to one container, for example an address, need ``claim`` or ``share``.
             status: replaces the device's entry in the claim's ``status.devices``.
             metadata: replaces the metadata that the container can read about it.
+            wait: return when the facts are stored and in the file that the container reads, not before; the status is
+                sent to the API server afterwards. This blocks: in ``async def`` write ``await
+                asyncio.to_thread(self.context.update, …, wait=True)``.
+
+        Raises:
+            ConfigurationError: with ``wait``: in an event loop, or while the same claim is being prepared or released.
+            DraKitError: with ``wait``: the facts are not valid or cannot be stored, or no claim is prepared with the
+                device.
         """
 
 
@@ -195,7 +254,8 @@ class ControllerComponent(Generic[AuthorSettingsT]):
 
     Attributes:
         context: what the framework provides, with the author's settings. A controller does not run for a node:
-            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared.
+            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared. ``context.cluster``
+            reads and writes objects of the cluster.
 
     Raises:
         ConfigurationError: it is read before it is set.

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
+from dra_kit.author.calls import PendingResult
 from dra_kit.author.model import HardwareT
 from dra_kit.errors import ConfigurationError, InvalidPrepared
+
+if TYPE_CHECKING:
+    from dra_kit.author.context import Context
 
 OutcomeT = TypeVar("OutcomeT", default=None)
 ResultT = TypeVar("ResultT")
@@ -23,7 +26,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
     """A change to hardware: a time-slice, a partition, a daemon, a virtual function.
 
     ``Effect[str]`` has a text as its outcome, ``Effect[str, Nvml]`` also ``self.hardware``, an ``Nvml`` from
-    ``Driver(hardware=…)``.
+    ``Driver(hardware=…)``. Every effect has ``self.context``.
 
     A small model whose fields describe the desired state. In ``prepare``::
 
@@ -40,6 +43,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
     effect_id: ClassVar[str] = ""
     _hardware: Any = PrivateAttr(default=None)
+    _context: Any = PrivateAttr(default=None)
 
     def __init_subclass__(cls, *, id: str | None = None, **kwargs: Any) -> None:  # noqa: A002 - the class argument
         super().__init_subclass__(**kwargs)
@@ -47,7 +51,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
             cls.effect_id = id
 
     def __eq__(self, other: object) -> bool:
-        # the hardware it is bound to does not make it a different effect
+        # the hardware and context it is bound to do not make it a different effect
         return type(self) is type(other) and isinstance(other, Effect) and [*self] == [*other]
 
     @property
@@ -70,6 +74,27 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         """Return the same effect with this handle as ``self.hardware``. The framework and tests call it."""
         bound = self.model_copy()
         bound._hardware = hardware  # noqa: SLF001 - of the same class
+        return bound
+
+    @property
+    def context(self) -> Context[Any]:
+        """What the framework reports about the node, with the author's settings; available where ``hardware`` is.
+
+        Raises:
+            ConfigurationError: when the effect was called manually without :meth:`with_context`.
+        """
+        if self._context is None:
+            raise ConfigurationError(
+                f"effect {type(self).__name__} has no context: only apply, holds and revert have it; in a test write "
+                "effect.with_context(…)"
+            )
+        context: Context[Any] = self._context
+        return context
+
+    def with_context(self, context: Context[Any]) -> Self:
+        """Return the same effect with this context as ``self.context``. The framework and tests call it."""
+        bound = self.model_copy()
+        bound._context = context  # noqa: SLF001 - of the same class
         return bound
 
     @abstractmethod
@@ -170,38 +195,15 @@ class EffectScope(Protocol):
         ...
 
 
-class PendingEffect(Awaitable[ResultT]):
+class PendingEffect(PendingResult[ResultT]):
     """An effect being ensured: ``await`` it in ``async def prepare``, or call ``result()`` in ``def prepare``."""
 
     def __init__(self, scope: EffectScope, effect: Effect[ResultT, Any], used: Callable[[], None]) -> None:
-        self._scope = scope
-        self._effect = effect
-        self._used = used
+        def start() -> Coroutine[Any, Any, ResultT]:
+            used()
+            return scope.ensure(effect)
 
-    def __await__(self) -> Generator[Any, None, ResultT]:
-        self._used()
-        if asyncio.get_running_loop() is self._scope.loop:
-            return self._scope.ensure(self._effect).__await__()
-        return asyncio.wrap_future(self._in_its_loop()).__await__()
-
-    def result(self) -> ResultT:
-        """Wait for the outcome, from a worker thread.
-
-        Raises:
-            ConfigurationError: when called in an event loop, where it would wait for itself.
-        """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._used()
-            return self._in_its_loop().result()
-        raise ConfigurationError(
-            f"ensure({type(self._effect).__name__}).result() blocks the event loop; in async def write "
-            "'await device.ensure(…)'"
-        )
-
-    def _in_its_loop(self) -> Future[ResultT]:
-        return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop)
+        super().__init__(start, lambda: scope.loop, f"ensure({type(effect).__name__})", "device.ensure(…)")
 
 
 def may_be_unawaited_effect(error: Exception) -> bool:

@@ -16,8 +16,8 @@ from dra_kit import __version__
 from dra_kit.admission.certificate_trust import AuthorityTrust, TrustOutcome, delete_bindings
 from dra_kit.admission.certificates import SelfManagedSettings, self_made_secret
 from dra_kit.admission.webhook_configuration import configuration_name
-from dra_kit.author.cluster_object import ClusterObject
 from dra_kit.author.driver import Driver
+from dra_kit.author.rights import needs_settings
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.options import (
@@ -128,11 +128,7 @@ def check(ctx: click.Context, /, **options: Any) -> None:
 
 def _settings(ctx: click.Context, driver: Driver[Any, Any] | None, account: str) -> BaseModel | None:
     """Return the driver's own settings if the namespaces of its objects, and so its rights, depend on them."""
-    if (
-        driver is None
-        or account not in {"node", "decommission"}
-        or not any(issubclass(item, ClusterObject) for item in driver.effects.values())
-    ):
+    if driver is None or account not in {"node", "decommission"} or not needs_settings(driver):
         return None
     return author_settings(driver, ctx.meta.get("driver_settings", {}))
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit import __version__
-from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
 from dra_kit.author.driver import Driver
+from dra_kit.author.rights import DeclaredRight, effect_rights, node_rights
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES, Resource
@@ -117,12 +117,8 @@ def _of_node(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights("", "nodes", "get", "publishing devices")
     yield from _status("associated-node", "the status of devices", driven)
     yield from _events()
-    code = driven.code
-    if code is None:
-        return
-    if code.policy is not None and code.policy.watches is not None:
-        yield from _of_rules(code.policy.watches.rules(), f"policy {type(code.policy).__name__}")
-    yield from _effects(code, driven.settings)
+    if driven.code is not None:
+        yield from _declared(node_rights(driven.code, driven.settings))
 
 
 def _of_decommission(driven: DriverAccount) -> Iterator[RequiredRight]:
@@ -133,16 +129,7 @@ def _of_decommission(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _events()
     yield from _rights("", "pods/status", "patch", "confirming that nothing is left", namespace=driven.namespace)
     if driven.code is not None:
-        yield from _effects(driven.code, driven.settings)
-
-
-def _effects(code: Driver[Any, Any], settings: Any) -> Iterator[RequiredRight]:
-    effects = [effect for effect in code.effects.values() if issubclass(effect, ClusterObject)]
-    rules = node_rbac_values(effects, settings)
-    what = f"effects {', '.join(effect.__name__ for effect in effects)}"
-    yield from _of_rules(rules["extraRules"], what)
-    for namespace, inside in rules.get("namespacedRules", {}).items():
-        yield from _of_rules(inside, what, namespace=namespace)
+        yield from _declared(effect_rights(driven.code.effects.values(), driven.settings))
 
 
 def _of_controller(driven: DriverAccount) -> Iterator[RequiredRight]:
@@ -198,11 +185,12 @@ def _status(nodes: str, what: str, driven: DriverAccount) -> Iterator[RequiredRi
         yield from _rights(_RESOURCE, "resourceclaims/driver", f"{nodes}:patch {nodes}:update", what, name=driven.name)
 
 
-def _of_rules(rules: Iterable[Mapping[str, Any]], what: str, *, namespace: str = "") -> Iterator[RequiredRight]:
-    for rule in rules:
-        kinds = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames") or ("",))
-        for group, resource, verb, name in kinds:
-            yield RequiredRight(verb, group, resource, what, name, namespace)
+def _declared(rights: Iterable[DeclaredRight]) -> Iterator[RequiredRight]:
+    for right in rights:
+        for rule in right.rules:
+            kinds = product(rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames") or ("",))
+            for group, resource, verb, name in kinds:
+                yield RequiredRight(verb, group, resource, right.needed_for, name, right.namespace or "")
 
 
 _KUBELETS_ASKED = 5
@@ -330,10 +318,13 @@ async def check_rights(client: Client, account: Account, driven: DriverAccount) 
     ]
 
 
+_DECLARED: Final = ("policy", "Driver(", "effect", "cluster provider", "binder", "taint rules")
+
+
 def _remedy(account: Account, right: RequiredRight) -> str:
     if account == "user":
         return "let a ClusterRole allow it"
-    if right.needed_for.startswith(("policy", "effects", "cluster provider", "binder", "taint rules")):
+    if right.needed_for.startswith(_DECLARED):
         return "install the chart with the values from dra-kit chart TARGET --values FILE"
     return "install the chart's roles, or that rule"
 

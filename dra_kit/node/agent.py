@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from dra_kit.author.calls import PendingResult, running_calls
 from dra_kit.author.context import NodeInfo, Stopping
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
@@ -18,7 +20,7 @@ from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, TransientError
 from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubelet.plugin_server import NodeService, PluginServer
@@ -34,7 +36,7 @@ from dra_kit.node.claims.reservations import ReallocationGuard
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import ClaimStatusWriter
 from dra_kit.node.claims.updates import Repreparer
-from dra_kit.node.context import ClusterFacts, DeviceUpdate, HardwareHandle, NodeContext
+from dra_kit.node.context import ClusterFacts, DeclaredReads, DeviceUpdate, HardwareHandle, NodeContext
 from dra_kit.node.device_policy import PolicyPart
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
@@ -44,6 +46,7 @@ from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
+from dra_kit.node.followers import NodeFollower
 from dra_kit.node.health_monitor import HealthMonitor
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
@@ -60,6 +63,7 @@ from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.liveness import LoopWatchdog, hanging_calls
+from dra_kit.process.logging import context_of
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
@@ -87,6 +91,11 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
         ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect is invalid.
         StoreError: the durable state cannot be opened.
     """
+    if not driver.on_nodes:
+        raise ConfigurationError(
+            f"driver {driver.name} has no preparer, so nothing of it runs on nodes; run its controller only, with "
+            "node.enabled=false in the chart's values"
+        )
     return await NodeAgent(driver, settings, await load_credentials(settings.kubeconfig)).run()
 
 
@@ -142,7 +151,7 @@ class NodeAgent:
         self._advertised = self._inventory = inventory = CurrentInventory()
         self._source = node_source(driver, node)
         self._discovery = discovery = Discovery(self._source, inventory)
-        context = NodeContext(
+        self._context = context = NodeContext(
             driver=name,
             node=NodeInfo(node),
             state_dir=settings.state(name) / "author",
@@ -153,6 +162,7 @@ class NodeAgent:
             effects=lambda: self._effect_engine.known(),  # noqa: PLW0108 - the engine is created later
             stopping=self._stopping,
             metrics=self._metrics,
+            api=DeclaredReads(driver, settings.author, self._client, self._loop),
         )
         node_locks = NodeLocks.below(locks)
         cluster_facts = ClusterFacts(self._client, node, context.node_known)
@@ -247,6 +257,9 @@ class NodeAgent:
         self.supervisor.add(self._watchdog, after=kubelet_service)
         self.supervisor.add(self._event_recorder.recorder, after=kubelet_service)
         self.supervisor.add(startup, after=kubelet_service, waits_for=self._calls_under_way)
+        if self._driver.follows_node and self._decommission is None:
+            follower = NodeFollower(self._client, self._settings.node_name, self._node_changed)
+            self.supervisor.add(follower, after=startup, waits_for=follower.waits_for)
         # while an older process runs, that one does all maintenance, until this one has taken over
         serving = (startup, registration)
         self.supervisor.add(self._repreparer, after=serving)
@@ -267,6 +280,14 @@ class NodeAgent:
         self.supervisor.add(self._publisher, after=registration, waits_for=lambda: self._publisher.last_error)
         if self._decommission is None:
             self.supervisor.add(slice_watch, after=self._publisher)
+
+    def _node_changed(self, node: NodeInfo) -> None:
+        if node.labels == self._context.node.labels:
+            return
+        self._context.node_known(node)
+        self._discovery.rescan()
+        if self._policy is not None:
+            self._policy.node_changed()
 
     def _missing(self) -> list[str]:
         """Return what this process needs before it can serve the kubelet, one line each."""
@@ -302,7 +323,7 @@ class NodeAgent:
                 directory, locks.children, environment=settings.child_environment, records=store.effects
             )  # fmt: skip
             finders.append(runner)
-        hardware = HardwareHandle(driver, runner, keeper)
+        hardware = HardwareHandle(driver, runner, keeper, self._context)
         known = self._inventory if self._decommission is None or self._decommission.has_code else CurrentInventory()
         gone = GoneHardware(store, known, look_again=self._discovery.rescan)
         reverter = EffectReverter(store, classes, hardware, locks.effects, gone)
@@ -349,6 +370,7 @@ class NodeAgent:
             self._policy = PolicyPart(
                 driver.policy, self._client, settings.node_name,
                 current=inventory, publish=publish, serving=self._source.serving,
+                settings=settings.author, labels=lambda: self._context.node.labels,
             )  # fmt: skip
             publish = self._policy.publish
         if driver.health is not None:
@@ -495,7 +517,43 @@ class NodeAgent:
         self._effect_verifier.look_again()
         self._publisher.look_again()
 
-    def _update(self, update: DeviceUpdate) -> None:
+    def _update(self, update: DeviceUpdate, wait: bool) -> None:
         """Write what the author's code reports about a device later, from any thread."""
-        with suppress(RuntimeError):  # the process has stopped, the author's thread has not
-            self._loop.call_soon_threadsafe(self._service.updates.report, update)
+        if not wait:
+            with suppress(RuntimeError):  # the process has stopped, the author's thread has not
+                self._loop.call_soon_threadsafe(self._service.updates.report, update)
+            return
+        self._refuse_wait(update)
+        title = "context.update(…, wait=True)"
+
+        async def write() -> bool:
+            written: asyncio.Future[bool] = self._loop.create_future()
+            self._service.updates.report(update, written)
+            return await written
+
+        if not PendingResult(write, lambda: self._loop, title, title).result():
+            raise TransientError(
+                f"device {update.pool}/{update.device}: facts not written: no claim is prepared with it; report them "
+                "again when one is"
+            )
+
+    def _refuse_wait(self, update: DeviceUpdate) -> None:
+        """Reject waiting in an event loop, and in a call for a claim, which the facts about that claim would wait for.
+
+        Raises:
+            ConfigurationError: naming what to do instead.
+        """
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "context.update(…, wait=True) blocks the event loop; in async def write 'await "
+                "asyncio.to_thread(self.context.update, …, wait=True)'"
+            )
+        uid = context_of(copy_context()).get("claim_uid")
+        if uid is None or update.claim not in {None, uid}:
+            return
+        if any(context_of(item.context).get("claim_uid") == uid for item in running_calls(self._loop)):
+            raise ConfigurationError(
+                f"device {update.pool}/{update.device}: context.update(…, wait=True) would wait for the call of the "
+                "driver's code that it is in; return the facts in Prepared(…), or omit wait"
+            )

@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
-from dra_kit.author.calls import call
+from dra_kit.author.calls import PendingResult, call
 from dra_kit.author.child_process import ChildProcess, ChildRunner
+from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ClusterObject, ClusterObjectClient
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.client.api import Client
-from dra_kit.client.resources import NODES
+from dra_kit.author.reads import ReadApi, ReadVerb
+from dra_kit.client.api import Client, ObjectList
+from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, Resource
 from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.errors import ConfigurationError, NotFound
+from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
@@ -86,10 +90,11 @@ class NodeContext(Context[Any]):
         settings: Any,
         store: StateStore,
         rescan: Callable[[], None],
-        update: Callable[[DeviceUpdate], None],
+        update: Callable[[DeviceUpdate, bool], None],
         effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
         metrics: Metrics,
+        api: DeclaredReads,
     ) -> None:
         try:
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -108,6 +113,7 @@ class NodeContext(Context[Any]):
         self._stopping = stopping
         self._metrics = metrics
         self._rescan = rescan
+        self._api = api
 
     @property
     def stopping(self) -> Stopping:
@@ -118,6 +124,11 @@ class NodeContext(Context[Any]):
     def metrics(self) -> CollectorRegistry:
         """See :class:`dra_kit.Context`."""
         return self._metrics.registry
+
+    @property
+    def api(self) -> ReadApi:
+        """See :class:`dra_kit.Context`."""
+        return self._api
 
     def node_known(self, node: NodeInfo) -> None:
         """Store the Node's data, with its labels, after it was read."""
@@ -135,10 +146,17 @@ class NodeContext(Context[Any]):
                 name=record.name,
                 uid=record.uid,
                 states={(item.pool, item.device, item.share_id): item.state for item in record.devices},
+                devices=tuple(item.for_author() for item in record.devices),
+                consumers=record.consumers
+                or tuple(ConsumerReference(api_group="", resource="pods", name=name, uid="") for name in record.pods),
             )
             for record in self._store.claims()
             if record.phase == "prepared"
         }
+
+    def consumers(self, claim: ClaimReference | PreparedClaim) -> PendingResult[tuple[ConsumerReference, ...]]:
+        """See :class:`dra_kit.Context`."""
+        return self._api.consumers(ClaimReference(claim.namespace, claim.name, claim.uid))
 
     def effects(self) -> Sequence[EffectInForce]:
         """See :class:`dra_kit.Context`."""
@@ -153,6 +171,7 @@ class NodeContext(Context[Any]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         """See :class:`dra_kit.Context`."""
         self._update(
@@ -163,8 +182,97 @@ class NodeContext(Context[Any]):
                 share=share,
                 status=status,
                 metadata=metadata,
-            )
+            ),
+            wait,
         )
+
+
+class ObjectSource(Protocol):
+    """Where declared objects are read; each method raises a DraKitError if they cannot be read."""
+
+    async def get(self, resource: Resource, name: str, namespace: str | None) -> Mapping[str, Any]:
+        """Return one object.
+
+        Raises:
+            NotFound: it does not exist.
+        """
+        ...
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str) -> ObjectList:
+        """Return all objects, in one namespace or in all."""
+        ...
+
+
+class DeclaredReads(ReadApi):
+    """Reads what a driver declares, as :class:`dra_kit.ReadApi`; ``source`` belongs to the event loop ``loop``.
+
+    What is not declared is refused before a request is sent: also where the account may read it, as in the sandbox.
+    """
+
+    def __init__(
+        self, driver: Driver[Any, Any], settings: Any, source: ObjectSource, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._driver = driver
+        self._settings = settings
+        self._source = source
+        self._loop = loop
+
+    @override
+    def get(
+        self, api_version: str, plural: str, name: str, namespace: str | None = None
+    ) -> PendingResult[Mapping[str, Any] | None]:
+        resource = self._declared("get", api_version, plural, name, namespace)
+
+        async def get() -> Mapping[str, Any] | None:
+            try:
+                return await self._source.get(resource, name, namespace)
+            except NotFound:
+                return None
+
+        return PendingResult(get, lambda: self._loop, "context.api.get(…)", "self.context.api.get(…)")
+
+    @override
+    def list(
+        self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
+    ) -> PendingResult[Sequence[Mapping[str, Any]]]:
+        resource = self._declared("list", api_version, plural, "", namespace)
+
+        async def listed() -> Sequence[Mapping[str, Any]]:
+            return (await self._source.list(resource, namespace, label_selector=label_selector)).items
+
+        return PendingResult(listed, lambda: self._loop, "context.api.list(…)", "self.context.api.list(…)")
+
+    def consumers(self, claim: ClaimReference) -> PendingResult[tuple[ConsumerReference, ...]]:
+        """Return for whom a claim is reserved now, as :meth:`dra_kit.Context.consumers`."""
+
+        async def read() -> tuple[ConsumerReference, ...]:
+            try:
+                found = await self._source.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+            except NotFound:
+                return ()
+            if found["metadata"].get("uid") != claim.uid:
+                return ()
+            status = v1.ResourceClaimStatus.model_validate(found.get("status") or {})
+            return tuple(
+                ConsumerReference(one.api_group, one.resource, one.name, one.uid) for one in status.reserved_for
+            )
+
+        return PendingResult(read, lambda: self._loop, "context.consumers(…)", "self.context.consumers(…)")
+
+    def _declared(self, verb: ReadVerb, api_version: str, plural: str, name: str, namespace: str | None) -> Resource:
+        group, _, version = api_version.rpartition("/")
+        of_kind = [item for item in self._driver.reads if (item.group, item.plural) == (group, plural)]
+        if not any(item.covers(self._settings, verb, name, namespace) for item in of_kind):
+            where = f', namespace="{namespace}"' if namespace else ""
+            path = "/".join(filter(None, (namespace, name)))
+            raise ConfigurationError(
+                f"driver {self._driver.name}: {verb} {' '.join(filter(None, (plural, path)))} is not declared, so the "
+                f"node's account has no right to it; declare it: "
+                f'Driver(reads=[dra.Reads("{api_version}", "{plural}"{where})])',
+                code="undeclared-read",
+            )
+        # the API server sends the kind with every object
+        return Resource(group, version, plural, plural, namespaced=namespace is not None)
 
 
 EffectT = TypeVar("EffectT", bound="Effect[Any, Any]")
@@ -177,8 +285,13 @@ class HardwareHandle:
     """
 
     def __init__(
-        self, driver: Driver[Any, Any], runner: ChildRunner | None = None, keeper: ClusterObjectClient | None = None
+        self,
+        driver: Driver[Any, Any],
+        runner: ChildRunner | None = None,
+        keeper: ClusterObjectClient | None = None,
+        context: Context[Any] | None = None,
     ) -> None:
+        self.context = context
         self._driver = driver
         self._runner = runner
         self._keeper = keeper
@@ -212,13 +325,15 @@ class HardwareHandle:
         self._made.set()
 
     async def bound(self, effect: EffectT) -> EffectT:
-        """Return the effect ready to be called: with the driver's handle, if any, and with its runner or client."""
+        """Return the effect ready to be called: with context, with the driver's handle, and its runner or client."""
         if self._driver.hardware is not None:
             await self._made.wait()
         return self.bound_now(effect)
 
     def bound_now(self, effect: EffectT) -> EffectT:
         """Return the same for code that only reads it, without the handle if that is not created yet. Thread-safe."""
+        if self.context is not None:
+            effect = effect.with_context(self.context)
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
         if isinstance(effect, ChildProcess) and self._runner is not None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
+from dra_kit.author.context import NodeInfo
 from dra_kit.author.device import Device
-from dra_kit.author.device_policy import DevicePolicy, WatchedObject
+from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.provider import ProviderCapabilities
 from dra_kit.client.api import Client
-from dra_kit.client.informer import Informer
 from dra_kit.client.reconcile import wait_for_event
-from dra_kit.client.resources import Resource
-from dra_kit.errors import InvalidDevice, KubeError, NotFound
+from dra_kit.errors import InvalidDevice
+from dra_kit.node.followers import ObjectFollower, watched_object_follower
 from dra_kit.node.health_ledger import Key, with_taints
 from dra_kit.slices.inventory import CurrentInventory, validate_device
 
@@ -30,8 +29,8 @@ ASK_AGAIN: Final = 10.0
 class PolicyPart:
     """A part of the node process, between the health-checked inventory and the publisher; used in the main loop.
 
-    ``current`` has the devices as ``discover`` yielded them. A policy that failed is called again after ``again``
-    seconds.
+    ``current`` has the devices as ``discover`` yielded them. ``labels`` returns those of the Node, and ``settings`` are
+    the author's; the watched object may depend on both. A policy that failed is called again after ``again`` seconds.
     """
 
     name = "policy"
@@ -45,6 +44,8 @@ class PolicyPart:
         current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
         serving: ProviderCapabilities,
+        settings: Any = None,
+        labels: Callable[[], Mapping[str, str]] = dict,
         again: float = ASK_AGAIN,
     ) -> None:
         self._policy = policy
@@ -54,15 +55,23 @@ class PolicyPart:
         self._again = again
         self._wanted: Inventory[Device] | None = None
         self._news = asyncio.Event()
-        self._watched: WatchedObjectFollower | None = None
+        self._watched: ObjectFollower | None = None
         if policy.watches is not None:
-            self._watched = WatchedObjectFollower(client, policy.watches, node_name, self._news.set)
+            self._watched = watched_object_follower(
+                client, policy.watches, lambda: NodeInfo(node_name, labels()), self._news.set, settings=settings
+            )
         self._decided: dict[Key, Device] = {}
         self._reported: dict[str, str] = {}
 
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this inventory from now on, as far as the policy allows."""
         self._wanted = inventory
+        self._news.set()
+
+    def node_changed(self) -> None:
+        """Apply the policy again: the labels of the Node have changed."""
+        if self._watched is not None:
+            self._watched.look_again()
         self._news.set()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -194,76 +203,3 @@ def _pool(pool: Pool[Device], devices: Sequence[Device]) -> Pool[Device]:
         return pool
     fields = {field: getattr(pool, field) for field in type(pool).model_fields}
     return type(pool)(**{**fields, "devices": devices})
-
-
-WATCH_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds until a kind that does not exist, or cannot be read, is requested again; the last one repeats."""
-
-
-class WatchedObjectFollower:
-    """Follows the object of kind ``what`` that a policy reads, and that has the node's name.
-
-    It calls ``changed`` when the object's state is known for the first time, and whenever it changes.
-
-    Attributes:
-        known: whether the object was read, or is known not to exist.
-        object: the current object; None if there is none.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        what: WatchedObject,
-        node_name: str,
-        changed: Callable[[], None],
-        *,
-        again: Sequence[float] = WATCH_AGAIN,
-    ) -> None:
-        self._client = client
-        # for a custom kind, the API server sends the kind with every object
-        self._resource = Resource(what.group, what.version, what.plural, what.plural, namespaced=False)
-        self._node_name = node_name
-        self._changed = changed
-        self._again = again
-        self._reported = ""
-        self.known: bool = False
-        self.object: Mapping[str, Any] | None = None
-
-    async def follow(self) -> None:
-        """Follow the object until cancelled."""
-        for attempt in itertools.count():
-            informer = Informer(self._client, self._resource, field_selector=f"metadata.name={self._node_name}")
-            synced = asyncio.ensure_future(self._when_synced(informer))
-            try:
-                async for change in informer.changes():
-                    self._reported = ""
-                    self._set(None if change.type == "DELETED" else change.object)
-            except NotFound:
-                self._report("the kind does not exist in the cluster", "create its CustomResourceDefinition")
-                self._set(None)
-            except KubeError as error:
-                self._report(
-                    str(error), "install the chart with the values that dra-kit chart TARGET --values FILE writes"
-                )
-            finally:
-                synced.cancel()
-            await asyncio.sleep(self._again[min(attempt, len(self._again) - 1)])
-
-    async def _when_synced(self, informer: Informer) -> None:
-        await informer.synced.wait()
-        if not informer.objects:
-            self._set(None)
-
-    def _set(self, found: Mapping[str, Any] | None) -> None:
-        if self.known and found == self.object:
-            return
-        self.known, self.object = True, found
-        self._changed()
-
-    def _report(self, error: str, remedy: str) -> None:
-        if error != self._reported:
-            logger.warning(
-                "object of the policy cannot be watched",
-                extra={"object": f"{self._resource.full_name} {self._node_name}", "error": error, "remedy": remedy},
-            )
-        self._reported = error

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from dra_kit.admission.review import review_configs
-from dra_kit.author.cluster_object import ClusterObject, node_rbac_values
 from dra_kit.author.driver import Driver
+from dra_kit.author.rights import needs_settings, node_rights, rbac_values
 from dra_kit.author.settings import check_settings
 from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
@@ -336,7 +336,7 @@ def project_values(
         rights = declared_rights(driver, lambda: settings(own))
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"{error}; the rights of its effects depend on it: set it in node.settings in deploy/values.yaml"
+            f"{error}; the rights that its code declares depend on it: set it in node.settings in deploy/values.yaml"
         ) from None
     return driver_values(written.text, facts, rights)
 
@@ -352,17 +352,14 @@ def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> N
 
 
 def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
-    """Return the rights of the driver's effects, policy, cluster provider, binder and taint rules.
+    """Return the rights of the driver's reads, effects, policy, cluster provider, binder and taint rules.
 
-    The settings, on which the namespaces of objects depend, are requested only for such effects.
+    The settings, on which the namespaces of objects depend, are requested only if there may be such namespaces.
 
     Returns:
         ``node`` and ``controller`` as in ``values.yaml``, without empty parts.
     """
-    effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
-    node = node_rbac_values(effects, settings() if effects else None)
-    if driver.policy is not None and driver.policy.watches is not None:
-        node["extraRules"] = [*driver.policy.watches.rules(), *node["extraRules"]]
+    node = rbac_values(node_rights(driver, settings() if needs_settings(driver) else None))
     controller = {
         "clusterPools": driver.cluster_provider is not None,
         "binding": driver.binder is not None,
@@ -370,4 +367,6 @@ def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel |
     }
     found = {"node": node, "controller": controller}
     parts = {role: {name: value for name, value in part.items() if value} for role, part in found.items()}
+    if not driver.on_nodes:
+        parts["node"] = {"enabled": False}
     return {role: part for role, part in parts.items() if part}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from dra_kit.apiserver.selectors import parse_label_selector
 from dra_kit.author.calls import call
 from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.claim import ConsumerReference
@@ -28,7 +29,9 @@ from dra_kit.author.model import QuantityLike, parse_quantity
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer
 from dra_kit.author.provider import DeviceProvider
-from dra_kit.errors import ConfigurationError, NotYet
+from dra_kit.client.api import ObjectList
+from dra_kit.client.resources import Resource
+from dra_kit.errors import ConfigurationError, NotFound, NotYet
 from dra_kit.kubernetes.allocator.capacity import capacity_share
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
 from dra_kit.kubernetes.release import FeatureGates
@@ -39,7 +42,7 @@ from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.claims.preparer_runner import PreparerRunner
 from dra_kit.node.claims.reader import parse_allocated_claim
-from dra_kit.node.context import HardwareHandle, NodeContext
+from dra_kit.node.context import DeclaredReads, HardwareHandle, NodeContext
 from dra_kit.node.deadlines import retry_window
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
@@ -64,16 +67,19 @@ _FRACTIONAL: Final = "DRAFractionalCapacityRange" in FeatureGates.default().enab
 class UnitTest:
     """``async with`` gives a :class:`Bench`, ``with`` a :class:`BlockingBench`; see :func:`unit`."""
 
-    def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None) -> None:
+    def __init__(
+        self, driver: Driver[Any, Any], settings: BaseModel | None, objects: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._driver = driver
         self._settings = settings
+        self._objects = objects
         self._left = AsyncExitStack()
         self._blocking = ExitStack()
 
     async def __aenter__(self) -> Bench:
         async with AsyncExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dra-kit-")))
-            bench = Bench(self._driver, self._settings, directory)
+            bench = Bench(self._driver, self._settings, directory, self._objects)
             stack.callback(bench._store.close)  # noqa: SLF001 - of this module
             stack.push_async_callback(bench._stop)  # noqa: SLF001
             await bench._start()  # noqa: SLF001
@@ -102,7 +108,13 @@ class Bench:
     stored in memory. ``holds`` is called only when a claim is prepared again.
     """
 
-    def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None, directory: Path) -> None:
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        settings: BaseModel | None,
+        directory: Path,
+        objects: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self._driver = driver
         self._store = StateStore(directory / "state.sqlite")
         self._inventory = CurrentInventory()
@@ -138,11 +150,13 @@ class Bench:
             settings=settings,
             store=self._store,
             rescan=lambda: None,
-            update=lambda _: None,
+            update=lambda *_: None,
             effects=self._engine.known,
             stopping=self._stopping,
             metrics=Metrics(),
+            api=DeclaredReads(driver, settings, _MemorySource(self._objects, objects), asyncio.get_running_loop()),
         )
+        self._hardware.context = self._context
 
     async def _start(self) -> None:
         if self._children is not None:
@@ -170,7 +184,8 @@ class Bench:
     def objects(self) -> dict[str, dict[str, Any]]:
         """The objects of effects by ``<kind>/<name>``; a test may change them as other clients in a cluster would.
 
-        The name consists of the effect's id and the claim's UID, which is ``uid-`` and the claim's name.
+        ``self.context.api`` reads them, and those given to :func:`unit`. The name consists of the effect's id and the
+        claim's UID, which is ``uid-`` and the claim's name.
         """
         return self._objects.objects
 
@@ -309,6 +324,7 @@ def unit(
     effects: Sequence[type[Effect[Any, Any]]] = (),
     hardware: Any = None,
     settings: BaseModel | None = None,
+    objects: Sequence[Mapping[str, Any]] = (),
 ) -> UnitTest:
     """Return a bench for unit tests of a preparer and its effects::
 
@@ -325,6 +341,8 @@ def unit(
         effects: the effect classes that the preparer uses; only without a driver.
         hardware: the value of ``self.hardware``, instead of the result of ``Driver(hardware=…)``.
         settings: the author's settings; by default the defaults of the driver's model.
+        objects: manifests of objects that ``self.context.api`` finds, by the plural that Kubernetes guesses of a kind.
+            A test may change them.
 
     Raises:
         ConfigurationError: ``effects`` are given with a driver, which has its own.
@@ -339,7 +357,7 @@ def unit(
         driver.hardware = lambda _: hardware
     if settings is None and driver.settings is not None:
         settings = driver.settings()
-    return UnitTest(driver, settings)
+    return UnitTest(driver, settings, objects)
 
 
 class _NoDevices(DeviceProvider):
@@ -463,6 +481,44 @@ class MemoryObjects:
     async def delete(self, address: ObjectAddress) -> None:
         """See :class:`dra_kit.author.cluster_object.ClusterObjectClient`."""
         self.objects.pop(_key(address), None)
+
+
+class _MemorySource:
+    """The :class:`dra_kit.node.context.ObjectSource` of a bench."""
+
+    def __init__(self, memory: MemoryObjects, given: Sequence[Mapping[str, Any]]) -> None:
+        self._memory = memory
+        self._given = given
+
+    async def get(self, resource: Resource, name: str, namespace: str | None) -> Mapping[str, Any]:
+        """See :class:`dra_kit.node.context.ObjectSource`."""
+        for item in self._of(resource, namespace):
+            if item["metadata"]["name"] == name:
+                return item
+        raise NotFound(f"{resource.full_name} {name} does not exist; give it to unit(…, objects=[…])")
+
+    async def list(self, resource: Resource, namespace: str | None, *, label_selector: str) -> ObjectList:
+        """See :class:`dra_kit.node.context.ObjectSource`."""
+        wanted = parse_label_selector(label_selector)
+        return ObjectList([item for item in self._of(resource, namespace) if wanted.matches(item)], "1")
+
+    def _of(self, resource: Resource, namespace: str | None) -> Sequence[dict[str, Any]]:
+        plural = resource.plural.replace("-", "")
+        return [
+            dict(item)
+            for item in (*self._given, *self._memory.objects.values())
+            if item["apiVersion"] == resource.api_version
+            and _guessed_plural(item["kind"]) == plural
+            and namespace in {None, item["metadata"].get("namespace")}
+        ]
+
+
+def _guessed_plural(kind: str) -> str:
+    """Return the plural that Kubernetes guesses (apimachinery 0.37, ``meta.UnsafeGuessKindToResource``)."""
+    name = kind.lower()
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
 
 
 def _key(address: ObjectAddress) -> str:

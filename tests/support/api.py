@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[str, str, bool]] = {
     "namespaces": ("v1", "Namespace", False),
     "nodes": ("v1", "Node", False),
     "pods": ("v1", "Pod", True),
+    "configmaps": ("v1", "ConfigMap", True),
     "daemonsets": ("apps/v1", "DaemonSet", True),
     "deviceclasses": ("resource.k8s.io/v1", "DeviceClass", False),
     "events": ("events.k8s.io/v1", "Event", True),

@@ -157,7 +157,8 @@ class RunningDrivers:
 
     async def _reboot(self, lost: Mapping[str, Sequence[Path]]) -> None:
         for node in self._cluster.nodes:
-            await node.reboot([control.fresh(node) for control in self._controls], lost[node.name])
+            releases = [control.fresh(node) for control in self._controls if control.nodes]
+            await node.reboot(releases, lost.get(node.name, ()))
         await self._published(self._controls)
 
     async def _published(self, controls: Sequence[SandboxDriverControl]) -> None:
@@ -166,8 +167,8 @@ class RunningDrivers:
         reported = False
         while waiting := [
             (control.name, node.name)
-            for node in self._cluster.nodes
             for control in controls
+            for node in control.nodes
             if not (control.on(node).serves() and await self._has_published(control.on(node), node.name))
         ]:
             self.check()

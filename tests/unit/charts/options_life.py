@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,16 +11,16 @@ import dra_kit as dra
 from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
 from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
 from dra_kit.apiserver.authorization import AuthorizationAttributes
-from dra_kit.author.cluster_object import node_rbac_values
+from dra_kit.author.rights import effect_rights, node_rights, rbac_values
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
 from dra_kit.client.resources import DEVICE_TAINT_RULES, NAMESPACES, RESOURCE_SLICES, SECRETS
 from dra_kit.controller.binding import DeviceBinding
 from dra_kit.diagnosis.drain import DrainQuery, wait_drained
-from dra_kit.node.context import ClusterFacts
-from dra_kit.node.device_policy import WatchedObjectFollower
+from dra_kit.node.context import ClusterFacts, DeclaredReads
 from dra_kit.node.effects.cluster_objects import ClusterObjects
+from dra_kit.node.followers import NodeFollower, watched_object_follower
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
 from tests.unit.charts.clients import serving
 from tests.unit.charts.rendering import NAMESPACE, Manifests
@@ -169,10 +169,19 @@ async def recipes(world: World) -> None:
     assert await keeper.found(Recipe, "default") == []
 
 
+async def reads(world: World) -> None:
+    """Read declared objects as the code of a driver does."""
+    api = DeclaredReads(READER, None, world.client, asyncio.get_running_loop())
+    assert await api.get("v1", "configmaps", "menu", "default") is None
+    assert await api.list("v1", "configmaps", "default") == []
+    assert await api.get("v1", "secrets", "key", "default") is None
+
+
 async def watched(world: World) -> None:
     """Follow the object that has the node's name."""
     known = asyncio.Event()
-    task = asyncio.create_task(WatchedObjectFollower(world.client, _WATCHED, _NODE, known.set).follow())
+    follower = watched_object_follower(world.client, _WATCHED, lambda: dra.NodeInfo(_NODE), known.set)
+    task = asyncio.create_task(follower.follow())
     try:
         async with asyncio.timeout(60):
             await known.wait()
@@ -180,6 +189,35 @@ async def watched(world: World) -> None:
                 await asyncio.sleep(0.02)
     finally:
         task.cancel()
+
+
+class _Nothing(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+
+
+class _Waiter(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared()
+
+
+FOLLOWER = dra.Driver(DRIVER, provider=_Nothing(), preparer=_Waiter(), follow_node=True)
+READER = dra.Driver(
+    DRIVER,
+    provider=_Nothing(),
+    preparer=_Waiter(),
+    reads=[
+        dra.Reads("v1", "configmaps", namespace="default"),
+        dra.Reads("v1", "secrets", namespace="default", names=["key"]),
+    ],
+)
+
+
+async def follow(world: World) -> None:
+    """Follow the labels of the Node."""
+    async with running(NodeFollower(world.client, _NODE, lambda _: None)), asyncio.timeout(60):
+        while all(one.verb != "watch" for one in world.asked):  # noqa: ASYNC110 - the audit has no notification
+            await asyncio.sleep(0.02)
 
 
 @dataclass(frozen=True)
@@ -213,8 +251,10 @@ OPTIONS: Mapping[str, Option] = {
     "pools": Option("controller", pools, {"controller": {"clusterPools": True}}),
     "binding": Option("controller", binding, {"controller": {"binding": True}}),
     "taints": Option("controller", taints, {"controller": {"taintRules": True}}),
-    "objects": Option("node", objects, {"node": node_rbac_values([Menu], None)}),
-    "recipes": Option("node", recipes, {"node": node_rbac_values([Recipe], None)}),
+    "objects": Option("node", objects, {"node": rbac_values(effect_rights([Menu], None))}),
+    "recipes": Option("node", recipes, {"node": rbac_values(effect_rights([Recipe], None))}),
+    "reads": Option("node", reads, {"node": rbac_values(node_rights(READER, None))}),
+    "follow": Option("node", follow, {"node": rbac_values(node_rights(FOLLOWER, None))}),
     "watched": Option("node", watched, {"node": {"extraRules": _WATCHED.rules()}}),
     "certificate": Option(
         "webhook", certificate, {"webhook": {"certificate": {"selfMade": True}}}, {"webhook-certificate": "trust"}
@@ -243,6 +283,8 @@ ALLOWED: Mapping[str, list[Right]] = {
     ],
     "objects": _OBJECTS,
     "recipes": [*_OBJECTS, ("", "configmaps", "list")],
+    "reads": [("", "configmaps", "get"), ("", "configmaps", "list"), ("", "secrets", "get")],
+    "follow": [("", "nodes", "list"), ("", "nodes", "watch")],
     "watched": [("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")],
     "certificate": _SECRET,
     "trust": [

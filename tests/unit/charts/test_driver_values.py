@@ -108,6 +108,53 @@ def test_rights_that_the_code_declares_are_in_them(project: Path) -> None:
     assert (values["driverName"], values["target"]) == ("dra.pizza", "driver:driver")
 
 
+def test_objects_that_the_code_reads_are_among_the_rights(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    reads = (
+        'reads=[dra.Reads("k8s.cni.cncf.io/v1", "network-attachment-definitions"), '
+        'dra.Reads("v1", "configmaps", namespace=lambda settings: settings.town, names=["menu"])]'
+    )
+    (project / "reader.py").write_text(code.replace("settings=Settings,", f"settings=Settings, {reads},"))
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "reader:driver"\n')
+    write(project, "node: {settings: {ovens: 1, town: '{{ .Release.Namespace }}'}}")
+    node = yaml.safe_load(made(project))["node"]
+    networks = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"]}
+    assert {**networks, "verbs": ["get", "list"]} in node["extraRules"]
+    menu = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["menu"], "verbs": ["get"]}
+    assert node["namespacedRules"] == {"{{ .Release.Namespace }}": [menu]}
+
+
+def test_controller_that_binds_elsewhere_gives_this_driver_no_right_to_bind(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    bound = code.replace("settings=Settings,", "settings=Settings, binder=dra.BoundElsewhere(),")
+    (project / "bound.py").write_text(bound)
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "bound:driver"\n')
+    write(project, "node: {settings: {ovens: 1}}")
+    assert yaml.safe_load(made(project))["controller"] == {"clusterPools": True}
+
+
+def test_driver_without_a_preparer_is_installed_without_nodes(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    alone = (
+        code[: code.index("driver = dra.Driver(")] + 'driver = dra.Driver("dra.pizza", cluster_provider=Warehouse())\n'
+    )
+    (project / "alone.py").write_text(alone)
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "alone:driver"\n')
+    values = yaml.safe_load(made(project))
+    assert (values["node"], values["controller"]) == ({"enabled": False}, {"clusterPools": True})
+
+
+def test_objects_that_the_policy_watches_are_among_the_rights(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    watched = 'group="", version="v1", plural="configmaps", namespace=lambda settings: settings.town, name="menu"'
+    (project / "watcher.py").write_text(code.replace('group="kitchen.example", version="v1", plural="tastes"', watched))
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "watcher:driver"\n')
+    write(project, "node: {settings: {ovens: 1}}")
+    node = yaml.safe_load(made(project))["node"]
+    menu = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"], "resourceNames": ["menu"]}
+    assert node["namespacedRules"] == {"naples": [menu]}
+
+
 def test_where_they_are_needed_depends_on_the_settings_there(project: Path) -> None:
     write(
         project,

@@ -26,6 +26,7 @@ TOPICS = [
     "network-attached.md",
     "partitions.md",
     "programs-and-objects.md",
+    "read-the-cluster.md",
     "several-pools.md",
     "sharing.md",
     "status.md",

@@ -177,8 +177,8 @@ async def test_each_part_of_the_driver_needs_its_own_rights(tmp_path: Path) -> N
         for right in (
             "list nodemenus.kitchen.example, which policy Menu needs",
             "watch nodemenus.kitchen.example, which policy Menu needs",
-            "get bells.kitchen.example in kitchen, which effects Bell needs",
-            "list bells.kitchen.example in kitchen, which effects Bell needs",
+            "get bells.kitchen.example in kitchen, which effect Bell needs",
+            "list bells.kitchen.example in kitchen, which effect Bell needs",
         )
     ]
 
