@@ -245,5 +245,6 @@ class RunningDrivers:
             f"{control.name if len(self._controls) > 1 else ''} on {node.name}: {line}".lstrip()
             for node in self._cluster.nodes
             for control in self._controls
+            if control.nodes  # a driver may have a controller alone
             for line in lines(control, node)
         ]
