@@ -20,6 +20,7 @@ from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
+from dra_kit.author.pod_hooks import PodHooks, check_pod_hooks
 from dra_kit.author.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
 from dra_kit.author.reads import Reads
@@ -61,6 +62,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         cluster_provider: finds devices without a node, such as those on a network; the controller publishes them.
         binder: makes the binding conditions of devices true; run by the controller.
         taint_rules: decides which of this driver's devices are tainted; run by the controller.
+        pod_hooks: acts when the container runtime starts and stops pods with devices of this driver.
         reads: every kind of object that the code on a node reads with ``self.context.api``; the node's account gets the
             rights for these and no others.
         follow_node: keep ``context.node.labels`` up to date. When a label of the Node changes, ``discover`` is
@@ -90,6 +92,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
         binder: DeviceBinder[AuthorSettingsT] | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
+        pod_hooks: PodHooks[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         reads: Sequence[Reads] = (),
         follow_node: bool = False,
     ) -> None:
@@ -106,6 +109,7 @@ class Driver(Generic[ConfigT, DeviceT]):
             ("taint_rules", taint_rules, TaintRuleSource),
             ("health", health, HealthSource),
             ("policy", policy, DevicePolicy),
+            ("pod_hooks", pod_hooks, PodHooks),
             ("observer", observer, ClaimObserver),
         )
         for argument, value, base in optional:
@@ -120,6 +124,8 @@ class Driver(Generic[ConfigT, DeviceT]):
             )
         if health is not None:
             check_health(name, health)
+        if pod_hooks is not None:
+            check_pod_hooks(name, pod_hooks)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {short_repr(settings)} is not a pydantic model class; "
@@ -152,6 +158,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
         self.binder: DeviceBinder[Any] | None = binder
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
+        self.pod_hooks: PodHooks[Any, Any, Any] | None = pod_hooks
         self.reads: tuple[Reads, ...] = tuple(reads)
         self.follow_node: bool = follow_node
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
@@ -170,7 +177,7 @@ class Driver(Generic[ConfigT, DeviceT]):
     @property
     def node_bound(self) -> tuple[NodeComponent[Any, Any], ...]:
         """The objects that receive the node's hardware and context."""
-        parts = (self.provider, self.preparer, self.health, self.policy)
+        parts = (self.provider, self.preparer, self.health, self.policy, self.pod_hooks)
         return tuple(part for part in parts if part is not None)
 
     @property
