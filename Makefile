@@ -160,7 +160,7 @@ demo-svg: $(DOCS)/.installed ## draw the picture in the README from the output o
 	$(DOCS_PYTHON) docs/site_parts/demo.py
 
 .PHONY: proto
-proto: install ## generate dra_kit/kubelet/proto/*_pb2* from the .proto files
+proto: install ## generate the *_pb2* of dra_kit/kubelet from its .proto files
 	$(BIN)/python dra_kit/kubelet/proto/generate.py
 
 .PHONY: golden-projects

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
-from dra_kit.author.calls import call_threadsafe
+from dra_kit.author.calls import PendingResult, call_threadsafe
+from dra_kit.author.claim import ConsumerReference, PreparedDevice
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
@@ -43,12 +44,18 @@ class PreparedClaim:
 
     Attributes:
         states: ``(pool, device, share id or None)`` to the ``state`` that ``prepare`` returned.
+        devices: its devices of this driver, with request and state, in the order of preparation.
+        consumers: for whom it was reserved when it was prepared: usually one pod. Pods that use the same claim later do
+            not change this; :meth:`Context.consumers` returns the current ones. In a claim that an older release
+            prepared, only the names of pods are known.
     """
 
     namespace: str
     name: str
     uid: str
     states: Mapping[tuple[str, str, str | None], JsonValue]
+    devices: tuple[PreparedDevice, ...] = ()
+    consumers: tuple[ConsumerReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,19 @@ class Context(ABC, Generic[SettingsT]):
     def prepared(self) -> Mapping[str, PreparedClaim]:
         """Return all claims that are currently prepared, by UID."""
 
+    def consumers(self, claim: ClaimReference | PreparedClaim) -> PendingResult[tuple[ConsumerReference, ...]]:
+        """Return for whom a claim is reserved now (``status.reservedFor``): usually pods, or a PodGroup.
+
+        ``await`` it in ``async def``, or call ``result()`` on it in ``def``. It reads the claim with one request, like
+        ``context.api``, and needs no declaration. The result is empty if the claim does not exist any more.
+
+        Raises:
+            ConfigurationError: no API server is used, as for ``api``.
+            DraKitError: from the result: the API server rejects the request or does not respond.
+        """
+        del claim
+        raise self._no_api_server("context.consumers")
+
     def effects(self) -> Sequence[EffectInForce]:
         """Return all effects of this driver on this node, oldest first: they identify what the driver itself created.
 
@@ -126,9 +146,12 @@ class Context(ABC, Generic[SettingsT]):
             ConfigurationError: no API server is used, as by a command that only runs ``discover``, or in a context
                 that a test created.
         """
-        raise ConfigurationError(
-            f"driver {self.driver}: context.api is not available: no API server is used here; run the driver in the "
-            "sandbox, or give the test a context with an api"
+        raise self._no_api_server("context.api")
+
+    def _no_api_server(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"driver {self.driver}: {what} is not available: no API server is used here; run the driver in the "
+            "sandbox, or override it in the context that the test creates"
         )
 
     @property

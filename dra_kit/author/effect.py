@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
@@ -14,6 +14,9 @@ from typing_extensions import TypeVar
 from dra_kit.author.calls import PendingResult
 from dra_kit.author.model import HardwareT
 from dra_kit.errors import ConfigurationError, InvalidPrepared
+
+if TYPE_CHECKING:
+    from dra_kit.author.context import Context
 
 OutcomeT = TypeVar("OutcomeT", default=None)
 ResultT = TypeVar("ResultT")
@@ -23,7 +26,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
     """A change to hardware: a time-slice, a partition, a daemon, a virtual function.
 
     ``Effect[str]`` has a text as its outcome, ``Effect[str, Nvml]`` also ``self.hardware``, an ``Nvml`` from
-    ``Driver(hardware=…)``.
+    ``Driver(hardware=…)``. Every effect has ``self.context``.
 
     A small model whose fields describe the desired state. In ``prepare``::
 
@@ -40,6 +43,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
     effect_id: ClassVar[str] = ""
     _hardware: Any = PrivateAttr(default=None)
+    _context: Any = PrivateAttr(default=None)
 
     def __init_subclass__(cls, *, id: str | None = None, **kwargs: Any) -> None:  # noqa: A002 - the class argument
         super().__init_subclass__(**kwargs)
@@ -47,7 +51,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
             cls.effect_id = id
 
     def __eq__(self, other: object) -> bool:
-        # the hardware it is bound to does not make it a different effect
+        # the hardware and context it is bound to do not make it a different effect
         return type(self) is type(other) and isinstance(other, Effect) and [*self] == [*other]
 
     @property
@@ -70,6 +74,27 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
         """Return the same effect with this handle as ``self.hardware``. The framework and tests call it."""
         bound = self.model_copy()
         bound._hardware = hardware  # noqa: SLF001 - of the same class
+        return bound
+
+    @property
+    def context(self) -> Context[Any]:
+        """What the framework reports about the node, with the author's settings; available where ``hardware`` is.
+
+        Raises:
+            ConfigurationError: when the effect was called manually without :meth:`with_context`.
+        """
+        if self._context is None:
+            raise ConfigurationError(
+                f"effect {type(self).__name__} has no context: only apply, holds and revert have it; in a test write "
+                "effect.with_context(…)"
+            )
+        context: Context[Any] = self._context
+        return context
+
+    def with_context(self, context: Context[Any]) -> Self:
+        """Return the same effect with this context as ``self.context``. The framework and tests call it."""
+        bound = self.model_copy()
+        bound._context = context  # noqa: SLF001 - of the same class
         return bound
 
     @abstractmethod

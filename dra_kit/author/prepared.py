@@ -117,6 +117,28 @@ class NetDevice(PreparedModel):
     name: str
 
 
+class IntelRdt(PreparedModel):
+    """Where the runtime puts a container in resctrl: a class of service for cache and memory bandwidth (CDI 0.7.0).
+
+    Source: ``linux.intelRdt`` of the OCI runtime specification 1.3. A container has one of them, so devices of one
+    request and the claim's edits must not differ in it.
+
+    Args:
+        clos_id: name of the class of service, a folder of ``/sys/fs/resctrl``; it must exist if no schema is given. The
+            root class is ``/``. Empty: the runtime creates a class with the container's id.
+        l3_cache_schema: the line of the file ``schemata`` for the L3 cache, such as ``L3:0=f;1=f``.
+        mem_bw_schema: the line for memory bandwidth, such as ``MB:0=50;1=50``.
+        schemata: all lines of that file, instead of the two above (CDI 1.1.0); None for none.
+        enable_monitoring: monitor the container separately from others of its class (CDI 1.1.0).
+    """
+
+    clos_id: str = ""
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    schemata: Sequence[str] | None = None
+    enable_monitoring: bool = False
+
+
 class ContainerEdits(PreparedModel):
     """Changes to a container, as CDI defines them."""
 
@@ -126,6 +148,7 @@ class ContainerEdits(PreparedModel):
     hooks: Sequence[Hook] = ()
     net_devices: Sequence[NetDevice] = ()
     additional_gids: Sequence[int] = ()
+    intel_rdt: IntelRdt | None = None
 
 
 class Condition(PreparedModel):
@@ -172,6 +195,7 @@ class Prepared(ContainerEdits):
         hooks: programs around the container's life.
         net_devices: network interfaces.
         additional_gids: supplementary groups.
+        intel_rdt: settings of resctrl for the container.
         cdi_devices: qualified names of existing CDI devices (``vendor/class=name``).
         claim_edits: edits that a container gets once for the claim, no matter how many of its devices it uses.
         status: published in the claim's ``status.devices``.

@@ -315,7 +315,7 @@ class NodeAgent:
                 directory, locks.children, environment=settings.child_environment, records=store.effects
             )  # fmt: skip
             finders.append(runner)
-        hardware = HardwareHandle(driver, runner, keeper)
+        hardware = HardwareHandle(driver, runner, keeper, self._context)
         known = self._inventory if self._decommission is None or self._decommission.has_code else CurrentInventory()
         gone = GoneHardware(store, known, look_again=self._discovery.rescan)
         reverter = EffectReverter(store, classes, hardware, locks.effects, gone)

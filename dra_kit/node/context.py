@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from dra_kit.author.calls import PendingResult, call
 from dra_kit.author.child_process import ChildProcess, ChildRunner
+from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ClusterObject, ClusterObjectClient
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
@@ -21,9 +22,10 @@ from dra_kit.author.effect import Effect
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.reads import ReadApi, ReadVerb
 from dra_kit.client.api import Client, ObjectList
-from dra_kit.client.resources import NODES, Resource
+from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, Resource
 from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.errors import ConfigurationError, NotFound
+from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
@@ -92,7 +94,7 @@ class NodeContext(Context[Any]):
         effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
         metrics: Metrics,
-        api: ReadApi,
+        api: DeclaredReads,
     ) -> None:
         try:
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -144,10 +146,17 @@ class NodeContext(Context[Any]):
                 name=record.name,
                 uid=record.uid,
                 states={(item.pool, item.device, item.share_id): item.state for item in record.devices},
+                devices=tuple(item.for_author() for item in record.devices),
+                consumers=record.consumers
+                or tuple(ConsumerReference(api_group="", resource="pods", name=name, uid="") for name in record.pods),
             )
             for record in self._store.claims()
             if record.phase == "prepared"
         }
+
+    def consumers(self, claim: ClaimReference | PreparedClaim) -> PendingResult[tuple[ConsumerReference, ...]]:
+        """See :class:`dra_kit.Context`."""
+        return self._api.consumers(ClaimReference(claim.namespace, claim.name, claim.uid))
 
     def effects(self) -> Sequence[EffectInForce]:
         """See :class:`dra_kit.Context`."""
@@ -231,6 +240,23 @@ class DeclaredReads(ReadApi):
 
         return PendingResult(listed, lambda: self._loop, "context.api.list(…)", "self.context.api.list(…)")
 
+    def consumers(self, claim: ClaimReference) -> PendingResult[tuple[ConsumerReference, ...]]:
+        """Return for whom a claim is reserved now, as :meth:`dra_kit.Context.consumers`."""
+
+        async def read() -> tuple[ConsumerReference, ...]:
+            try:
+                found = await self._source.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+            except NotFound:
+                return ()
+            if found["metadata"].get("uid") != claim.uid:
+                return ()
+            status = v1.ResourceClaimStatus.model_validate(found.get("status") or {})
+            return tuple(
+                ConsumerReference(one.api_group, one.resource, one.name, one.uid) for one in status.reserved_for
+            )
+
+        return PendingResult(read, lambda: self._loop, "context.consumers(…)", "self.context.consumers(…)")
+
     def _declared(self, verb: ReadVerb, api_version: str, plural: str, name: str, namespace: str | None) -> Resource:
         group, _, version = api_version.rpartition("/")
         of_kind = [item for item in self._driver.reads if (item.group, item.plural) == (group, plural)]
@@ -257,8 +283,13 @@ class HardwareHandle:
     """
 
     def __init__(
-        self, driver: Driver[Any, Any], runner: ChildRunner | None = None, keeper: ClusterObjectClient | None = None
+        self,
+        driver: Driver[Any, Any],
+        runner: ChildRunner | None = None,
+        keeper: ClusterObjectClient | None = None,
+        context: Context[Any] | None = None,
     ) -> None:
+        self.context = context
         self._driver = driver
         self._runner = runner
         self._keeper = keeper
@@ -292,13 +323,15 @@ class HardwareHandle:
         self._made.set()
 
     async def bound(self, effect: EffectT) -> EffectT:
-        """Return the effect ready to be called: with the driver's handle, if any, and with its runner or client."""
+        """Return the effect ready to be called: with context, with the driver's handle, and its runner or client."""
         if self._driver.hardware is not None:
             await self._made.wait()
         return self.bound_now(effect)
 
     def bound_now(self, effect: EffectT) -> EffectT:
         """Return the same for code that only reads it, without the handle if that is not created yet. Thread-safe."""
+        if self.context is not None:
+            effect = effect.with_context(self.context)
         if self._handle is not None:
             effect = effect.with_hardware(self._handle)
         if isinstance(effect, ChildProcess) and self._runner is not None:

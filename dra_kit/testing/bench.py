@@ -147,6 +147,7 @@ class Bench:
             metrics=Metrics(),
             api=DeclaredReads(driver, settings, _MemorySource(self._objects, objects), asyncio.get_running_loop()),
         )
+        self._hardware.context = self._context
 
     async def _start(self) -> None:
         if self._children is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -115,6 +116,31 @@ def test_contracts_are_about_modules_that_exist() -> None:
     assert {
         name for name, place in places.items() if not place.is_dir() and not place.with_suffix(".py").is_file()
     } == set()
+
+
+STANDALONE = "dra_kit.kubelet.nri"
+"""Imports nothing else of dra-kit and few others, so that it can become a package."""
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield f"{'.' * node.level}{node.module}"
+
+
+def test_nri_could_be_a_package() -> None:
+    folder = STANDALONE.removeprefix("dra_kit.").replace(".", "/")
+    names = {
+        name
+        for file, text in sources().items()
+        if file.startswith(f"{folder}/")
+        for name in imported(ast.parse(text))
+        if not f"{name}.".startswith((f"{STANDALONE}.", "google.protobuf."))
+    }
+    assert "asyncio" in names
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
 
 
 def is_message(node: ast.expr) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
+from dra_kit.author.prepared import ContainerEdits, Hook, IntelRdt, Mount, Prepared
 from dra_kit.errors import PermanentError
 from dra_kit.kubelet.cdi import spec as cdi
 from dra_kit.kubelet.cdi.spec import check_qualified_name, validate_spec
@@ -65,8 +65,14 @@ def _edits(edits: ContainerEdits) -> cdi.SpecEdits:
         net_devices=tuple([cdi.NetDevice(**device.model_dump()) for device in edits.net_devices]),
         hooks=tuple(map(_hook, edits.hooks)),
         mounts=tuple(map(_mount, edits.mounts)),
+        intel_rdt=None if edits.intel_rdt is None else _intel_rdt(edits.intel_rdt),
         additional_gids=tuple(edits.additional_gids),
     )
+
+
+def _intel_rdt(rdt: IntelRdt) -> cdi.IntelRdt:
+    schemata = None if rdt.schemata is None else tuple(rdt.schemata)
+    return cdi.IntelRdt(**{**rdt.model_dump(), "schemata": schemata})
 
 
 def _mount(mount: Mount) -> cdi.Mount:
@@ -87,7 +93,8 @@ def _hook(hook: Hook) -> cdi.Hook:
 def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
     """Return the claim's edits as each device gave them; equal edits of several devices occur once."""
     merged = cdi.merge_edits(map(_edits, parts))
-    return merged.model_copy(update={field: tuple(dict.fromkeys(values)) for field, values in merged if values})
+    lists = {field: values for field, values in merged if isinstance(values, tuple)}
+    return merged.model_copy(update={field: tuple(dict.fromkeys(values)) for field, values in lists.items()})
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
@@ -159,3 +166,5 @@ def _settings(edits: ContainerEdits | None) -> Iterator[tuple[tuple[str, ...], o
     for hook in edits.hooks:
         # the same program with other arguments is another hook: vendor tools have a dozen with one path
         yield (f"{hook.hook_name} hook {hook.path}", *hook.args), _hook(hook)
+    if edits.intel_rdt is not None:
+        yield ("intel_rdt",), edits.intel_rdt

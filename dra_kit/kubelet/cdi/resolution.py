@@ -168,8 +168,7 @@ def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str)
 
     Raises:
         TransientError: the file cannot be read.
-        InvalidPrepared: it is not a CDI spec that a container runtime loads, does not have the device, or has settings
-            of resctrl (``intelRdt``), which a preparer's edits cannot contain.
+        InvalidPrepared: it is not a CDI spec that a container runtime loads, or does not have the device.
     """
     where = f"CDI spec {spec}" if isinstance(spec, Path) else "CDI spec"
     found = _spec(spec, where)
@@ -180,8 +179,6 @@ def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str)
         wish = did_you_mean(device, known) or f"; it has {', '.join(known)}"
         raise InvalidPrepared(f"{where} of {found.kind} has no device {device}{wish}")
     edits = merge_edits([found.container_edits, named[name]])
-    if edits.intel_rdt is not None:
-        raise InvalidPrepared(f"{where}, device {device}: intelRdt cannot be among the edits of a preparer; remove it")
     return author.ContainerEdits(
         env=dict(entry.split("=", 1) for entry in edits.env),
         mounts=[author.Mount(**_given(item)) for item in edits.mounts],
@@ -189,6 +186,7 @@ def edits_from_cdi(spec: Path | str | bytes | Mapping[str, Any], *, device: str)
         hooks=[author.Hook(**_given(item)) for item in edits.hooks],
         net_devices=[author.NetDevice(**_given(item)) for item in edits.net_devices],
         additional_gids=edits.additional_gids,
+        intel_rdt=None if edits.intel_rdt is None else author.IntelRdt(**_given(edits.intel_rdt)),
     )
 
 
@@ -211,5 +209,5 @@ def _spec(source: Path | str | bytes | Mapping[str, Any], where: str) -> cdi.Spe
     return spec
 
 
-def _given(item: cdi.DeviceNode | cdi.Mount | cdi.Hook | cdi.NetDevice) -> dict[str, Any]:
+def _given(item: cdi.DeviceNode | cdi.Mount | cdi.Hook | cdi.NetDevice | cdi.IntelRdt) -> dict[str, Any]:
     return item.model_dump(exclude_defaults=True)

@@ -1,4 +1,4 @@
-"""Generates the stubs beside the .proto files: ``python dra_kit/kubelet/proto/generate.py`` or ``make proto``.
+"""Generates the stubs next to the .proto files: ``python dra_kit/kubelet/proto/generate.py`` or ``make proto``.
 
 The files are compiled under their path in the package (``dra_kit/kubelet/proto/dra_v1.proto``). That gives the
 generated modules absolute imports, and the descriptors names that differ from those of other packages'
@@ -13,8 +13,12 @@ from importlib import resources
 from pathlib import Path
 
 PROTO_DIR = Path(__file__).resolve().parent
+NRI_DIR = PROTO_DIR.parent / "nri" / "proto"
 IMPORT_ROOT = PROTO_DIR.parents[2]
-GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
+MESSAGES = ("*_pb2.py", "*_pb2.pyi")
+SERVICES = ("*_pb2_grpc.py", "*_pb2_grpc.pyi")
+GENERATED = {PROTO_DIR: (*MESSAGES, *SERVICES), NRI_DIR: MESSAGES}
+"""What is generated in each folder. NRI does not use gRPC."""
 
 # protoc's marker for build systems that forbid what this package does on purpose
 _MARKER = "# NO CHECKED-IN PROTOBUF GENCODE\n"
@@ -25,7 +29,7 @@ _KNOWN_CONTEXT = "_aio.ServicerContext[_typing.Any, _typing.Any]):  # type: igno
 
 
 def generate(out: Path) -> None:
-    """Write ``dra_kit/kubelet/proto/*_pb2*`` for every .proto file of the package below ``out``.
+    """Write the stubs of all .proto files of the package below ``out``.
 
     Raises:
         RuntimeError: protoc refused a file; it has printed why to stderr.
@@ -33,26 +37,27 @@ def generate(out: Path) -> None:
     from grpc_tools import protoc
 
     tools = Path(sys.executable).parent
-    status = protoc.main(
-        [
-            "protoc",
-            f"--proto_path={IMPORT_ROOT}",
-            f"--proto_path={resources.files('grpc_tools') / '_proto'}",
-            f"--plugin=protoc-gen-mypy={tools / 'protoc-gen-mypy'}",
-            f"--plugin=protoc-gen-mypy_grpc={tools / 'protoc-gen-mypy_grpc'}",
-            f"--python_out={out}",
-            f"--grpc_python_out={out}",
-            f"--mypy_out=quiet:{out}",
-            f"--mypy_grpc_out=quiet:{out}",
-            *map(str, sorted(PROTO_DIR.glob("*.proto"))),
-        ]
-    )
-    if status != 0:
-        raise RuntimeError(f"protoc failed with exit status {status}")
-    made = out / PROTO_DIR.relative_to(IMPORT_ROOT)
-    for pattern, text, other in (("*_pb2.py", _MARKER, _NOTE), ("*_pb2_grpc.pyi", _CONTEXT, _KNOWN_CONTEXT)):
-        for path in made.glob(pattern):
-            path.write_text(path.read_text(encoding="utf-8").replace(text, other), encoding="utf-8")
+    for folder, patterns in GENERATED.items():
+        services = [f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}"] if SERVICES[0] in patterns else []
+        status = protoc.main(
+            [
+                "protoc",
+                f"--proto_path={IMPORT_ROOT}",
+                f"--proto_path={resources.files('grpc_tools') / '_proto'}",
+                f"--plugin=protoc-gen-mypy={tools / 'protoc-gen-mypy'}",
+                f"--plugin=protoc-gen-mypy_grpc={tools / 'protoc-gen-mypy_grpc'}",
+                f"--python_out={out}",
+                f"--mypy_out=quiet:{out}",
+                *services,
+                *map(str, sorted(folder.glob("*.proto"))),
+            ]
+        )
+        if status != 0:
+            raise RuntimeError(f"protoc failed with exit status {status}")
+        made = out / folder.relative_to(IMPORT_ROOT)
+        for pattern, text, other in (("*_pb2.py", _MARKER, _NOTE), ("*_pb2_grpc.pyi", _CONTEXT, _KNOWN_CONTEXT)):
+            for path in made.glob(pattern):
+                path.write_text(path.read_text(encoding="utf-8").replace(text, other), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from pydantic import JsonValue
 
 from dra_kit.author.calls import call, describe_raised_error
-from dra_kit.author.claim import AllocatedDevice, EffectRequests, PreparedDevice
+from dra_kit.author.claim import AllocatedDevice, EffectRequests
 from dra_kit.author.config import ConfigDecoder, ConfigEntry, OpaqueConfig, matches_device
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
@@ -216,6 +216,7 @@ class PreparerRunner(Struct, frozen=True):
             devices=records,
             spec=spec,
             pods=claim.pod_names,
+            consumers=claim.consumers,
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
             imperative=self.is_imperative,
@@ -300,12 +301,7 @@ class PreparerRunner(Struct, frozen=True):
             PrepareError: it failed; the claim is not released.
         """
         preparer = self.driver.preparer
-        devices = [
-            PreparedDevice(
-                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
-            )
-            for item in record.devices
-        ]
+        devices = [item.for_author() for item in record.devices]
         try:
             await call(preparer.unprepare, record.reference, devices)
         except PrepareError:

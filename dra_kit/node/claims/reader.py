@@ -73,6 +73,13 @@ class AllocatedClaim(Struct, frozen=True):
         """The pods that the claim is reserved for, as logged: ``namespace/name``, separated by commas."""
         return ",".join([f"{self.reference.namespace}/{name}" for name in self.pod_names]) or None
 
+    @property
+    def consumers(self) -> tuple[ConsumerReference, ...]:
+        """For whom the claim is reserved."""
+        return tuple(
+            ConsumerReference(item.api_group, item.resource, item.name, item.uid) for item in self.status.reserved_for
+        )
+
     def for_author(self, effects: EffectRequests | None) -> Claim:
         """Return the claim as the preparer sees it."""
         metadata = self.raw["metadata"]
@@ -82,10 +89,7 @@ class AllocatedClaim(Struct, frozen=True):
             uid=self.reference.uid,
             labels=metadata.get("labels") or {},
             annotations=metadata.get("annotations") or {},
-            reserved_for=tuple(
-                ConsumerReference(item.api_group, item.resource, item.name, item.uid)
-                for item in self.status.reserved_for
-            ),
+            reserved_for=self.consumers,
             pod_claim_name=self.pod_claim_name,
             raw=self.raw,
             effects=effects,

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from dra_kit.author.claim import ConsumerReference, PreparedDevice
 from dra_kit.kubelet.cdi.spec import Spec
 from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -34,6 +35,12 @@ class DeviceRecord(BaseModel):
     identity: dict[str, str] | None = None
     """Hashes of the device's identity at that time, by key; None in records of those releases."""
 
+    def for_author(self) -> PreparedDevice:
+        """Return the device as the author's code sees it."""
+        return PreparedDevice(
+            pool=self.pool, device=self.device, share_id=self.share_id, request=self.request, state=self.state
+        )
+
     def answer(self) -> KubeletDevice:
         """Return what the kubelet gets."""
         return KubeletDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
@@ -50,6 +57,7 @@ class ClaimRecord(BaseModel):
             so that after a crash everything is undone, also by a release that does not know this field.
         spec: the CDI spec, from which a missing file is restored; None without edits.
         pods: names of the pods that it was reserved for when it was prepared; more may have been added since.
+        consumers: for whom it was reserved then, pods included; empty in records of releases up to 0.1.
         pod_claim_name: for a claim made from a template: part of the path of its metadata.
         metadata_generation: increases when the metadata changes.
         outdated: it is being prepared again, for a changed device; its effects may not match the record any more.
@@ -69,6 +77,7 @@ class ClaimRecord(BaseModel):
     devices: tuple[DeviceRecord, ...] = ()
     spec: Spec | None = None
     pods: tuple[str, ...] = ()
+    consumers: tuple[ConsumerReference, ...] = ()
     pod_claim_name: str | None = None
     metadata_generation: int = 1
     outdated: bool = False

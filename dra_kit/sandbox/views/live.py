@@ -390,6 +390,8 @@ def reported_edits(edits: SpecEdits) -> Iterator[str]:
         yield f"hook {hook.hook_name} {hook.path} (not applied here)"
     for interface in edits.net_devices:
         yield f"interface {interface.host_interface_name} as {interface.name} (not applied here)"
+    if edits.intel_rdt is not None:
+        yield f"resctrl class {edits.intel_rdt.clos_id or 'of the container'} (not applied here)"
     if edits.additional_gids:
         yield f"groups {', '.join(map(str, edits.additional_gids))} (not applied here)"
 

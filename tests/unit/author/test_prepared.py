@@ -44,6 +44,7 @@ def test_every_field_is_accepted() -> None:
         hooks=[dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook"])],
         net_devices=[dra.NetDevice(host_interface_name="eth1", name="net1")],
         additional_gids=[44],
+        intel_rdt=dra.IntelRdt(clos_id="gold", schemata=["L3:0=f"], enable_monitoring=True),
         cdi_devices=["vendor.example/gpu=all"],
         claim_edits=dra.ContainerEdits(env={"GPUS": "1"}),
         status=dra.DeviceStatus(

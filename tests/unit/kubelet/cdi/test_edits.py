@@ -106,7 +106,7 @@ def test_a_file_a_text_and_bytes_are_taken_in_json_and_yaml(tmp_path: Path) -> N
         ("/etc/cdi/nvidia.yaml", "0", "give a Path for a file"),
         (with_edits(mount=[]), "0", "mount"),
         (with_edits(env=["A"]), "0", "containerEdits.env[0]: an entry is NAME=value"),
-        (with_edits(intelRdt={"closID": "a"}), "0", "intelRdt cannot be among the edits of a preparer"),
+        (with_edits(intelRdt={"closID": "a/b"}), "0", "containerEdits.intelRdt.closID: 'a/b'"),
     ],
 )
 def test_unusable_cdi_spec_is_rejected(spec: Any, device: str, problem: str) -> None:
@@ -114,6 +114,12 @@ def test_unusable_cdi_spec_is_rejected(spec: Any, device: str, problem: str) -> 
         dra.edits_from_cdi(spec, device=device)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_settings_of_resctrl_are_among_the_edits() -> None:
+    settings = {"closID": "gold", "l3CacheSchema": "L3:0=f", "memBwSchema": "MB:0=50"}
+    edits = dra.edits_from_cdi(with_edits(intelRdt=settings), device="0")
+    assert edits.intel_rdt == dra.IntelRdt(clos_id="gold", l3_cache_schema="L3:0=f", mem_bw_schema="MB:0=50")
 
 
 def test_missing_cdi_file_is_a_transient_error(tmp_path: Path) -> None:

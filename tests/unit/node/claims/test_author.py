@@ -198,6 +198,11 @@ def conflict(name: str, one: dict[str, Any], other: dict[str, Any]) -> Any:
             {"net_devices": [dra.NetDevice(host_interface_name="vf1", name="eth1")]},
         ),
         conflict(
+            "intel_rdt",
+            {"intel_rdt": dra.IntelRdt(clos_id="gold")},
+            {"intel_rdt": dra.IntelRdt(clos_id="silver")},
+        ),
+        conflict(
             "createContainer hook /bin/hook",
             {"hooks": [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", "x"])]},
             {"hooks": [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", "x"], timeout=1)]},
@@ -212,6 +217,27 @@ async def test_conflicting_edits_of_two_devices_are_rejected(
         error = await node.error(lunch)
         assert error.startswith(f"devices node-1/pizza-0 and node-1/pizza-1 of request pizza set {what} differently")
         assert node.is_clean()
+
+
+async def test_container_is_put_into_a_class_of_service_in_the_oldest_version_of_cdi(node: Node) -> None:
+    gold = dra.IntelRdt(clos_id="gold", l3_cache_schema="L3:0=f", mem_bw_schema="MB:0=50")
+    monitored = dra.ContainerEdits(intel_rdt=dra.IntelRdt(schemata=["L3:0=f"], enable_monitoring=True))
+    lunch, dinner = node.claim(), node.claim("dinner", devices=["pizza-1", "pizza-2"])
+    async with node.running(driver(Whole([dra.Prepared(intel_rdt=gold)]))):
+        await node.prepare(lunch)
+    async with node.running(driver(Whole([dra.Prepared(claim_edits=monitored)] * 2))):
+        await node.prepare(dinner)
+    spec, other = node.spec(lunch), node.spec(dinner)
+    [device] = spec["devices"]
+    expected = {"closID": "gold", "l3CacheSchema": "L3:0=f", "memBwSchema": "MB:0=50"}
+    assert (spec["cdiVersion"], device["containerEdits"]["intelRdt"]) == ("0.7.0", expected)
+    assert other["containerEdits"]["intelRdt"] == {"schemata": ["L3:0=f"], "enableMonitoring": True}
+    assert other["cdiVersion"] == "1.1.0"
+
+
+async def test_invalid_class_of_service_is_rejected(node: Node) -> None:
+    async with node.running(driver(Whole([dra.Prepared(intel_rdt=dra.IntelRdt(clos_id="a/b"))]))):
+        assert "intelRdt.closID: 'a/b': a CLOS is named like a file" in await node.error(node.claim())
 
 
 async def test_conflicting_edits_of_subrequests_of_one_request_are_rejected(node: Node) -> None:

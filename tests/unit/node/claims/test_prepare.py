@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -378,6 +379,39 @@ async def test_the_context_shows_node_claim_and_prepared_claims(node: Node) -> N
         assert oven.context.state_dir.is_dir()
         assert not oven.context.stopping
     assert oven.context.stopping
+
+
+async def test_prepared_claim_has_its_devices_and_whom_it_was_reserved_for(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim(devices=["pizza-0", "pizza-2"], reserved_for=["guest"])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(state=device.name)), oven)):
+        await node.prepare(lunch)
+    async with node.running(driver(Waiter(), oven)):  # from the state, without the API server
+        [prepared] = oven.context.prepared().values()
+        assert prepared.devices == tuple(
+            dra.PreparedDevice(pool="node-1", device=name, request="pizza", state=name)
+            for name in ("pizza-0", "pizza-2")
+        )
+        assert prepared.consumers == (dra.ConsumerReference("", "pods", "guest", "guest"),)
+
+
+async def test_consumers_of_a_prepared_claim_are_read_when_they_are_needed(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim(reserved_for=["guest"])
+    async with node.running(driver(Waiter(), oven)):
+        await node.prepare(lunch)
+        [claim] = node.api.objects("resourceclaims")
+        claim["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-2"})
+        node.api.put("resourceclaims", claim)
+        [prepared] = oven.context.prepared().values()
+        now = await oven.context.consumers(prepared)
+        assert [(item.name, item.uid) for item in now] == [("guest", "guest"), ("other", "uid-2")]
+        in_thread = await asyncio.to_thread(lambda: oven.context.consumers(lunch).result())
+        assert in_thread == now
+        node.api.delete("resourceclaims", "lunch", "default")
+        assert await oven.context.consumers(prepared) == ()
+        node.claim(uid="uid-of-another", reserved_for=["guest"])
+        assert await oven.context.consumers(prepared) == ()
 
 
 async def test_waiting_loops_of_a_provider_stop_with_the_process(node: Node) -> None:

@@ -130,6 +130,51 @@ def test_unit_test_gives_the_objects_that_the_code_reads() -> None:
     assert prepared.env == {"ONE": "NetworkAttachmentDefinition", "FOUND": "1"}
 
 
+class Tuned(dra.Effect[str], id="tuned"):
+    """Reads an object and the settings where it changes hardware."""
+
+    def keys(self) -> list[str]:
+        return ["oven"]
+
+    def apply(self, previous: str | None) -> str:
+        menu = self.context.api.get("v1", "configmaps", "menu", "kitchen").result()
+        return f"{menu['data']['dish'] if menu else 'none'} on {self.context.node.name}"
+
+    def holds(self, outcome: str) -> bool:
+        return self.context.state_dir.is_dir()
+
+    def revert(self, outcome: str | None) -> None:
+        (self.context.state_dir / "reverted").write_text(str(outcome))
+
+
+class Tuner(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared(env={"TUNED": device.ensure(Tuned()).result()})
+
+
+async def test_effect_has_the_context_in_all_its_methods(node: Node) -> None:
+    node.api.put("configmaps", MENU)
+    lunch = node.claim()
+    async with node.running(driver(Tuner(), effects=[Tuned])) as agent:
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["TUNED=margherita on node-1"]
+        assert agent.supervisor.status()["effects"].error == ""
+        await node.unprepare(lunch)
+        assert (node.root / "state" / "author" / "reverted").read_text() == "margherita on node-1"
+
+
+def test_effect_in_a_unit_test_has_the_context() -> None:
+    with unit(driver(Tuner(), effects=[Tuned]), objects=[MENU]) as bench:
+        [prepared] = bench.prepare("lunch", [dra.Device(name="pizza-0")])
+        assert prepared.env == {"TUNED": "margherita on node-1"}
+        bench.unprepare("lunch")
+
+
+def test_effect_that_was_called_without_a_context_says_where_it_has_one() -> None:
+    with pytest.raises(dra.ConfigurationError, match=r"effect Tuned has no context: .*effect\.with_context"):
+        Tuned().apply(None)
+
+
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [

@@ -1,0 +1,250 @@
+"""Runs the hooks of a plugin: one after another for each pod, and each answered before the runtime's timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple
+
+from dra_kit.kubelet.nri.plugin import HookEvent, Plugin
+from dra_kit.kubelet.nri.proto.nri_v1alpha1_pb2 import Container, PodSandbox
+from dra_kit.kubelet.nri.ttrpc import UNAVAILABLE, UNKNOWN, CallError, NriError
+
+ANSWERED_WITHIN: Final = 0.9
+"""Part of the runtime's timeout after which an error is answered."""
+_LATE_MAX = 1000  # hooks whose results are remembered
+_SEEN_MAX = 10_000  # sandboxes and containers
+
+logger = logging.getLogger(__name__)
+
+
+class NotSynchronized(NriError):
+    """A pod or container cannot start, because the plugin does not know the runtime's state."""
+
+
+class HookCounters:
+    """Counts for metrics; they only increase.
+
+    Attributes:
+        late: requests that failed because their hook had not finished in time.
+        failed: hooks that raised.
+        skipped: pods and containers that started while the client was not connected, as the next connection shows. What
+            started before the first connection is not known.
+        reconnects: attempts to connect after the first one.
+    """
+
+    def __init__(self) -> None:
+        self.late = 0
+        self.failed = 0
+        self.skipped = 0
+        self.reconnects = 0
+
+
+class Answer:
+    """Whether the runtime waits for what a hook returns; it may ask again while the hook runs."""
+
+    def __init__(self) -> None:
+        self.awaited = False
+
+
+class _Run(NamedTuple):
+    """A hook that runs or has run."""
+
+    task: asyncio.Task[Any]
+    answer: Answer
+
+
+_ANSWER: ContextVar[Answer | None] = ContextVar("nri_answer", default=None)
+
+
+def answer_within(request_timeout: float, remaining: float | None) -> float:
+    """Return the seconds after which a request is answered with an error.
+
+    Args:
+        request_timeout: seconds, as the runtime configured the plugin.
+        remaining: seconds that the runtime waits for this request, if it says; the parts of a synchronization share one
+            timeout.
+    """
+    return ANSWERED_WITHIN * (request_timeout if remaining is None else min(request_timeout, remaining))
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+class HookRunner:
+    """The hooks of one plugin; it outlives connections.
+
+    Args:
+        plugin: has the hooks.
+        label: of the plugin, for messages.
+        counters: are increased.
+    """
+
+    def __init__(self, plugin: Plugin, label: str, counters: HookCounters) -> None:
+        self._plugin = plugin
+        self._label = label
+        self.counters = counters
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._last: dict[str, asyncio.Task[Any]] = {}
+        self._late: dict[tuple[str, str], _Run] = {}
+        self._seen: dict[str, None] | None = None
+        self._awaited = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def in_hook(self) -> bool:
+        """Return whether the caller is a hook that the runtime waits for."""
+        answer = _ANSWER.get()
+        return answer is not None and answer.awaited
+
+    async def until_answered(self) -> None:
+        """Wait until the runtime waits for no hook."""
+        while self._awaited:
+            await self._idle.wait()
+
+    @asynccontextmanager
+    async def awaited(self, answer: Answer | None = None) -> AsyncIterator[Answer]:
+        """Note that the runtime waits for an answer; tasks that begin in the block work for it.
+
+        Args:
+            answer: of a hook that runs already.
+        """
+        answer = answer or Answer()
+        answer.awaited = True
+        token = _ANSWER.set(answer)
+        self._awaited += 1
+        self._idle.clear()
+        try:
+            yield answer
+        finally:
+            _ANSWER.reset(token)
+            answer.awaited = False
+            self._awaited -= 1
+            if not self._awaited:
+                self._idle.set()
+
+    async def answer(
+        self,
+        event: HookEvent,
+        pod: PodSandbox,
+        container: Container | None,
+        synchronization: asyncio.Future[str],
+        seconds: float,
+    ) -> Any:
+        """Return the result of a hook.
+
+        Args:
+            event: of the hook.
+            pod: its first argument.
+            container: its second argument, for events of containers.
+            synchronization: why the plugin could not synchronize, empty if it could; the hook waits for it.
+            seconds: until the hook must have finished.
+
+        Raises:
+            CallError: the hook raised or has not finished. It continues, and the next request for the same ID gets its
+                result.
+        """
+        id_ = pod.id if container is None else container.id
+        what = (
+            f"pod {pod.namespace}/{pod.name}"
+            if container is None
+            else (f"container {pod.namespace}/{pod.name}/{container.name}")
+        )
+        key = (event.hook, id_)
+        late = self._late.pop(key, None)
+        async with self.awaited(None if late is None else late.answer) as answer:
+            task = self._begin(event, pod, container, synchronization) if late is None else late.task
+            try:
+                await asyncio.wait({task}, timeout=seconds)
+            except asyncio.CancelledError:  # the connection is lost, and the hook continues
+                self._remember(key, _Run(task, answer), what)
+                raise
+            if not task.done():
+                self.counters.late += 1
+                self._remember(key, _Run(task, answer), what)
+                raise CallError(
+                    UNAVAILABLE,
+                    f"{what} {event.failure}: the hook of NRI plugin {self._label} has not finished after "
+                    f"{seconds:.3g} s; it continues, and the kubelet tries again; if this repeats, read the plugin's "
+                    "log or increase plugin_request_timeout of the container runtime",
+                )
+            try:
+                result = task.result()
+            except asyncio.CancelledError as error:  # the client stops
+                raise CallError(UNAVAILABLE, f"{what} {event.failure}: NRI plugin {self._label} stops") from error
+            except Exception as error:
+                self.counters.failed += 1
+                logger.warning("%s of %s failed", event, what, exc_info=error)
+                raise CallError(
+                    UNKNOWN,
+                    f"{what} {event.failure}: NRI plugin {self._label}: {str(error) or type(error).__name__}; "
+                    "the kubelet tries again, and the plugin's log has the details",
+                ) from error
+        if event.starts and self._seen is not None:
+            self._seen[id_] = None
+            if len(self._seen) > _SEEN_MAX:
+                del self._seen[next(iter(self._seen))]
+        return result
+
+    def count_skipped(self, ids: Iterable[str]) -> None:
+        """Count what the runtime has started without hooks; ``ids`` is what it has now."""
+        now = dict.fromkeys(ids)
+        if self._seen is not None:
+            skipped = len(now.keys() - self._seen.keys())
+            self.counters.skipped += skipped
+            if skipped:
+                logger.warning("NRI plugin %s: %d sandboxes or containers started without it", self._label, skipped)
+        self._seen = now
+
+    async def close(self) -> None:
+        """Cancel all hooks."""
+        await cancel(self._tasks)
+
+    def _begin(
+        self, event: HookEvent, pod: PodSandbox, container: Container | None, synchronization: asyncio.Future[str]
+    ) -> asyncio.Task[Any]:
+        arguments = (pod,) if container is None else (pod, container)
+        turn = pod.uid or pod.id  # the UID stays the same when the kubelet tries again
+        previous = self._last.get(turn)
+
+        async def run() -> Any:
+            failure = await asyncio.shield(synchronization)
+            if failure and event.starts:
+                raise NotSynchronized(failure)
+            if previous is not None:
+                await asyncio.wait({previous})
+            return await getattr(self._plugin, event.hook)(*arguments)
+
+        def end(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if self._last.get(turn) is task:
+                del self._last[turn]
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        self._last[turn] = task
+        task.add_done_callback(end)
+        return task
+
+    def _remember(self, key: tuple[str, str], run: _Run, what: str) -> None:
+        def end(task: asyncio.Task[Any]) -> None:
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is not None and self._late.get(key) is run:
+                del self._late[key]  # the next request runs the hook again
+                self.counters.failed += 1
+                logger.warning("%s of %s failed in the background", key[0], what, exc_info=error)
+
+        self._late[key] = run
+        run.task.add_done_callback(end)
+        if len(self._late) > _LATE_MAX:
+            del self._late[next(iter(self._late))]
