@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -12,18 +13,36 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dra_kit.errors import KubeletError
+from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
+from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
+from dra_kit.sandbox.containers.nri import (
+    REQUEST_TIMEOUT,
+    HookAdjustment,
+    NriServer,
+    container_message,
+    merge_resources,
+    pod_message,
+)
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.runtime import (
+    ContainerConfig,
+    ContainerExit,
+    ContainerStatus,
+    PodSandbox,
+    SandboxConfig,
+)
 
 MOUNTS_VARIABLE: Final = "DRA_KIT_SANDBOX_MOUNTS"
 """Environment of a container whose volumes could not be mounted: where each is, as ``PATH=FOLDER``, with colons."""
@@ -31,8 +50,12 @@ _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
+_SCHEME: Final = "local-process://"
 _POLL: Final = 0.02
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
+T = TypeVar("T")
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Container(Struct):
@@ -42,8 +65,25 @@ class _Container(Struct):
     log: ContainerLog
     pipe: OutputPipe | None = None
     has_process: bool = True
+    created: bool = False  # plugins know it
+    started: bool = False
     kill_at: float | None = None
     killer: asyncio.TimerHandle | None = None
+
+    def adjust(self, adjusted: HookAdjustment) -> None:
+        """Change it as NRI plugins ask, before it starts."""
+        if adjusted.command:
+            self.config = replace(self.config, command=adjusted.command, arguments_only=False)
+        variables = {**self.status.environment, **_variables(adjusted.edits)}
+        for name in adjusted.removed:
+            variables.pop(name, None)
+        self.status = replace(
+            self.status, environment=variables, resources=adjusted.resources, hook_edits=adjusted.edits
+        )
+
+    def message(self, sandbox: PodSandbox) -> pb.Container:
+        """Return it as plugins see it."""
+        return container_message(sandbox, self.config, self.status, started=self.started)
 
     def report(self) -> ContainerReport:
         return ContainerReport(self.config, self.status, self.log, self.has_process)
@@ -68,9 +108,13 @@ class ProcessRuntime:
             none.
         output_limit: bytes that are stored of the output of each container, and of the attempt before it.
         intake: reads the output; runtimes of one event loop share one.
+        nri_socket: where NRI plugins connect; None for no NRI.
+        nri_timeout: seconds in which a plugin must answer.
+        node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
+            checked, because simulated hardware has none.
     """
 
-    version = "local-process://1"
+    version = f"{_SCHEME}1"
     """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
 
     def __init__(
@@ -80,6 +124,9 @@ class ProcessRuntime:
         mark: str = "",
         output_limit: int = LIMIT,
         intake: OutputReader | None = None,
+        nri_socket: Path | None = None,
+        nri_timeout: float = REQUEST_TIMEOUT,
+        node_directory: Path | None = None,
     ) -> None:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
@@ -87,7 +134,16 @@ class ProcessRuntime:
         self._containers: dict[str, _Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
         self._listeners: list[Callable[[str], None]] = []
-        self._starts: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[Any]] = set()
+        self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
+        self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
+        self._node_directory = node_directory
+        self._stack = AsyncExitStack()
+        self.nri: NriServer | None = None
+        """Serves plugins; None for no NRI."""
+        if nri_socket is not None:
+            name, _, version = self.version.partition("://")
+            self.nri = NriServer(nri_socket, self, runtime=(name, version), request_timeout=nri_timeout)
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
         directory.mkdir(parents=True, exist_ok=True)
@@ -95,11 +151,14 @@ class ProcessRuntime:
         self._processes = ReaperClient(self._root, self._ended)
 
     async def __aenter__(self) -> Self:
+        if self.nri is not None:
+            await self._stack.enter_async_context(self.nri)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._starts:
-            await asyncio.wait(self._starts)
+        await self._stack.aclose()
+        while self._work:
+            await asyncio.wait(self._work)
         await self._processes.close()
         for container in self._containers.values():
             self._settle(container)
@@ -112,27 +171,49 @@ class ProcessRuntime:
         if any(container.get("command") for container in (*init_containers(pod), *containers(pod))):
             self._processes.expect()
 
+    async def run_sandbox(self, config: SandboxConfig) -> None:
+        """Make a pod's sandbox, unless the pod has one in which containers can start.
+
+        Raises:
+            KubeletError: an NRI plugin rejects it, and the sandbox is gone.
+        """
+        uid = config.pod.uid
+        if self.has_sandbox(uid):
+            return
+        start = self._sandbox_starts.get(uid)
+        if start is None:
+            start = self._sandbox_starts[uid] = self._begin(self._run_sandbox(config))
+            start.add_done_callback(lambda _: self._sandbox_starts.pop(uid))
+        await asyncio.shield(start)
+
+    def has_sandbox(self, pod_uid: str) -> bool:
+        """Return whether a pod has a sandbox in which containers can start."""
+        sandbox = self._sandboxes.get(pod_uid)
+        return sandbox is not None and not sandbox.stopped
+
+    async def stop_sandbox(self, pod_uid: str) -> None:
+        """Stop a pod's sandbox, whose containers have ended; a no-op if it has none."""
+        sandbox = self._sandboxes.get(pod_uid)
+        if sandbox is None or sandbox.stopped:
+            return
+        self._sandboxes[pod_uid] = replace(sandbox, stopped=True)
+        await asyncio.shield(self._begin(self._stop_sandbox(sandbox)))
+
     async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``."""
-        identity = f"local-process://{secrets.token_hex(16)}"
+        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``.
+
+        Raises:
+            KubeletError: an NRI plugin rejects the container, and it does not exist.
+        """
+        identity = f"{_SCHEME}{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
-        variables = {**image_environment(config.hostname, directory), **config.environment}
-        for entry in config.edits.env:
-            name, _, value = entry.partition("=")
-            variables[name] = value
+        variables = {**image_environment(config.hostname, directory), **config.environment, **_variables(config.edits)}
         status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
         container = _Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
         self._forget_attempts(config)
-        if not config.command or config.arguments_only:
-            container.has_process = False
-            container.log.append(_explanation(config).encode(), time.time_ns())
-            return container.status
-        start = asyncio.create_task(self._start(identity, container))
-        self._starts.add(start)
-        start.add_done_callback(self._starts.discard)
         # a kubelet that ends meanwhile leaves no container half started
-        await asyncio.shield(start)
+        await asyncio.shield(self._begin(self._run(identity, container)))
         return container.status
 
     def stop(self, container_id: str, grace: float) -> None:
@@ -163,12 +244,17 @@ class ProcessRuntime:
         return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
 
     def remove(self, pod_uid: str) -> None:
-        """Forget the containers of a pod, except their reports; all have ended."""
+        """Forget the sandbox of a pod, and its containers except their reports; all have ended."""
+        sandbox = self._sandboxes.get(pod_uid)
         for identity in [key for key, item in self._containers.items() if item.config.pod.uid == pod_uid]:
             container = self._containers.pop(identity)
             self._settle(container)
+            self._announce(pb.REMOVE_CONTAINER, sandbox, container)
             self._past.append(container.report())
             shutil.rmtree(container.directory, ignore_errors=True)
+        if sandbox is not None:
+            self._announce(pb.REMOVE_POD_SANDBOX, sandbox)
+            del self._sandboxes[pod_uid]
         size = sum(report.log.size for report in self._past)
         for report in self._past:
             if size <= _REMEMBERED_BYTES:
@@ -182,7 +268,11 @@ class ProcessRuntime:
         return lambda: self._listeners.remove(changed)
 
     async def lose_power(self) -> None:
-        """End every container at once, with an unknown exit code, as before a boot."""
+        """End every container at once, with an unknown exit code, and every sandbox, as before a boot."""
+        if self.nri is not None:
+            await self.nri.disconnect()
+        while self._work:  # what starts now has started before
+            await asyncio.wait(self._work)
         running = {identity: item for identity, item in self._containers.items() if item.status.running}
         for identity, container in running.items():
             if container.has_process:
@@ -194,6 +284,9 @@ class ProcessRuntime:
             self._settle(container)
         for container in self._containers.values():
             container.status = replace(container.status, before_boot=True)
+        for sandbox in self._sandboxes.values():
+            _remove_netns(sandbox)
+        self._sandboxes.clear()
 
     # -- what the sandbox shows
 
@@ -213,7 +306,118 @@ class ProcessRuntime:
         found = [item for item in self.reports(namespace, pod) if item.config.name == container]
         return found[-1] if found else None
 
-    # --
+    # --- dra_kit.sandbox.containers.nri.NriState
+
+    def nri_pods(self) -> Sequence[pb.PodSandbox]:
+        """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
+        return [pod_message(sandbox) for sandbox in self._sandboxes.values()]
+
+    def nri_containers(self) -> Sequence[pb.Container]:
+        """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
+        return [
+            item.message(sandbox)
+            for item in self._containers.values()
+            if item.created and item.status.running and (sandbox := self._sandboxes.get(item.config.pod.uid))
+        ]
+
+    def nri_update(self, container_id: str, resources: pb.LinuxResources) -> None:
+        """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
+        container = self._containers.get(f"{_SCHEME}{container_id}")
+        if container is not None:
+            changed = merge_resources(container.status.resources, resources)
+            container.status = replace(container.status, resources=changed)
+
+    # ---
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something to its end, even if the kubelet that waits for it stops."""
+
+        def end(task: asyncio.Task[T]) -> None:
+            self._work.discard(task)
+            if not task.cancelled():
+                task.exception()  # a kubelet that waits for it gets it
+
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(end)
+        return task
+
+    async def _run_sandbox(self, config: SandboxConfig) -> None:
+        identity = secrets.token_hex(32)
+        netns = None if config.host_network else self._root / "netns" / identity
+        if netns is not None:
+            netns.parent.mkdir(exist_ok=True)
+            netns.touch()
+        sandbox = PodSandbox(identity, config, netns)
+        if self.nri is not None:
+            try:
+                await self.nri.pod_event(pb.RUN_POD_SANDBOX, sandbox)
+            except KubeletError as error:
+                await self._stop_sandbox(sandbox)
+                await self._inform(pb.REMOVE_POD_SANDBOX, sandbox)
+                raise KubeletError(f"NRI RunPodSandbox failed: {error}") from None
+        self._sandboxes[config.pod.uid] = sandbox
+
+    async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
+        await self._inform(pb.STOP_POD_SANDBOX, sandbox)
+        _remove_netns(sandbox)
+
+    def _announce(
+        self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: _Container | None = None
+    ) -> None:
+        """Inform plugins, and do not wait for them; in the order of the calls."""
+        if self.nri is not None and self.nri.plugins and sandbox is not None:
+            self._begin(self._inform(event, sandbox, container))
+
+    async def _inform(
+        self, event: pb.Event.ValueType, sandbox: PodSandbox, container: _Container | None = None
+    ) -> None:
+        """Inform plugins of what they cannot prevent."""
+        if self.nri is None:
+            return
+        try:
+            if container is None:
+                await self.nri.pod_event(event, sandbox)
+            elif container.created:
+                await self.nri.container_event(event, sandbox, container.message(sandbox))
+        except KubeletError as error:
+            logger.warning("event %s of pod %s: %s", pb.Event.Name(event), sandbox.config.pod, error)
+
+    async def _run(self, identity: str, container: _Container) -> None:
+        """Create a container as the plugins want it, and start it."""
+        sandbox = self._sandboxes.get(container.config.pod.uid)
+        if self.nri is not None and sandbox is not None:
+            try:
+                adjusted = await self.nri.create_container(sandbox, container.message(sandbox))
+            except KubeletError as error:
+                del self._containers[identity]
+                shutil.rmtree(container.directory, ignore_errors=True)
+                raise KubeletError(f"failed to get NRI adjustment for container: {error}") from None
+            container.adjust(adjusted)
+            container.created = True
+            await self._inform(pb.POST_CREATE_CONTAINER, sandbox, container)
+        for path, source in container.report().mounts.items():
+            if self._is_missing(source):
+                self._refuse(container, mount_error(source, path))
+                return
+        if self.nri is not None and sandbox is not None:
+            try:
+                await self.nri.container_event(pb.START_CONTAINER, sandbox, container.message(sandbox))
+            except KubeletError as error:
+                self._refuse(container, f"NRI container start failed: {error}")
+                return
+        if container.config.command and not container.config.arguments_only:
+            await self._start(identity, container)
+        else:
+            container.has_process = False
+            container.log.append(_explanation(container.config).encode(), time.time_ns())
+        if sandbox is not None and container.status.running:
+            container.started = True
+            await self._inform(pb.POST_START_CONTAINER, sandbox, container)
+
+    def _is_missing(self, source: str) -> bool:
+        where = self._node_directory
+        return where is not None and Path(source).is_relative_to(where) and not Path(source).exists()
 
     def _forget_attempts(self, config: ContainerConfig) -> None:
         """Drop the output of attempts that can no longer be requested."""
@@ -226,7 +430,7 @@ class ProcessRuntime:
         command = container.config.command
         program = find_program(command[0], container.status.environment)
         if program is None:
-            self._refuse(container, None)
+            self._refuse(container, start_error(command[0], None))
             return
         mounts = container.config.mounts
         unmounted = mounts and {MOUNTS_VARIABLE: ":".join(f"{path}={source}" for path, source in mounts.items())}
@@ -248,14 +452,14 @@ class ProcessRuntime:
             known = container.status.environment
             container.status = replace(container.status, environment={**known, **unmounted})
         if number:
-            self._refuse(container, number)
+            self._refuse(container, start_error(command[0], number))
 
-    def _refuse(self, container: _Container, number: int | None) -> None:
-        message = start_error(container.config.command[0], number)
+    def _refuse(self, container: _Container, message: str) -> None:
         container.status = replace(
             container.status, exit=ContainerExit(_START_ERROR, "StartError", _now(), message=message)
         )
         self._settle(container)
+        self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
 
     def _ended(self, identity: str, code: int) -> None:
         container = self._containers.get(identity)
@@ -267,6 +471,7 @@ class ProcessRuntime:
     def _end(self, container: _Container, how: ContainerExit) -> None:
         container.status = replace(container.status, exit=how)
         self._settle(container)
+        self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
         for listener in list(self._listeners):
             listener(container.config.pod.uid)
 
@@ -277,6 +482,15 @@ class ProcessRuntime:
         container.log.finish(time.time_ns())
         if container.killer is not None:
             container.killer.cancel()
+
+
+def _variables(edits: SpecEdits) -> dict[str, str]:
+    return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
+
+
+def _remove_netns(sandbox: PodSandbox) -> None:
+    if sandbox.netns is not None:
+        sandbox.netns.unlink(missing_ok=True)
 
 
 def _now() -> dt.datetime:
@@ -330,12 +544,20 @@ def start_error(command: str, number: int | None) -> str:
             return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
 
 
+def mount_error(source: str, target: str) -> str:
+    """Return containerd's text for a mount of a file that does not exist."""
+    return (
+        f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
+        "dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: no such file or directory"
+    )
+
+
 class ContainerReport(Struct, frozen=True):
     """A container at one moment.
 
     Attributes:
         config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
-            settings of ``config.edits`` are not applied; they can only be read here.
+            settings of ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here.
     """
 
     config: ContainerConfig
@@ -344,22 +566,27 @@ class ContainerReport(Struct, frozen=True):
     has_process: bool
 
     @property
+    def edits(self) -> SpecEdits:
+        """What CDI devices and NRI plugins change in the container."""
+        return merge_edits([self.config.edits, self.status.hook_edits])
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """The whole environment of the process."""
         return self.status.environment
 
     @property
     def device_nodes(self) -> Mapping[str, str]:
-        """Type and numbers of the device files of ``config.edits``, such as ``c 195:0``, by path.
+        """Type and numbers of the device files of ``edits``, such as ``c 195:0``, by path.
 
         What CDI leaves to the runtime, which takes it from the host's file, is left out.
         """
         return {
             node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
-            for node in self.config.edits.device_nodes
+            for node in self.edits.device_nodes
         }
 
     @property
     def mounts(self) -> Mapping[str, str]:
-        """The host's path of the mounts of ``config.edits``, by path in the container."""
-        return {mount.container_path: mount.host_path for mount in self.config.edits.mounts}
+        """The host's path of the mounts of ``edits``, by path in the container."""
+        return {mount.container_path: mount.host_path for mount in self.edits.mounts}

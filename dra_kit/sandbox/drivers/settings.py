@@ -179,6 +179,11 @@ def cdi_directory(directory: Path) -> Path:
     return directory / "cdi"
 
 
+def nri_socket(directory: Path) -> Path:
+    """Return where NRI plugins of the node with this directory connect."""
+    return directory / "nri.sock"
+
+
 T = TypeVar("T")
 
 

@@ -77,10 +77,13 @@ class ContainerStarter:
             refusal = f"CDI device injection failed: {error}"
             return self._fail(pod, name, "CreateContainerError", f"failed to create containerd container: {refusal}")
         self._pulled(pod, container)
+        try:
+            status = await self._services.runtime.run(config)
+        except KubeletError as error:
+            return self._fail(pod, name, "CreateContainerError", f"failed to create containerd container: {error}")
         record_pod_event(self._services.recorder, pod, "Normal", "Created", "Container created", container=name)
         if previous is not None:
             self._backoff.restarted(name)
-        status = await self._services.runtime.run(config)
         self._services.observer(
             ContainerStarted(
                 node=self._services.node.name,
@@ -201,6 +204,7 @@ class CrashBackoff:
 _ACTIONS: Final = {
     "FailedMount": "Mount",
     "FailedPrepareDynamicResources": "Prepare",
+    "FailedCreatePodSandBox": "Start",
     "Pulled": "Pull",
     "Created": "Create",
     "Started": "Start",

@@ -31,7 +31,7 @@ from dra_kit.kubernetes.resource.objects import (
     should_restart,
 )
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerStatus, SandboxConfig
 from dra_kit.sandbox.kubelet.container_starter import (
     ContainerStarter,
     PodWorkerServices,
@@ -152,6 +152,13 @@ class PodWorker:
         if next_steps.ended:
             self._ended = True
             return await self._end()
+        try:
+            await self._services.runtime.run_sandbox(sandbox_config(self._pod))
+        except KubeletError as error:
+            note = f"Failed to create pod sandbox: rpc error: code = Unknown desc = {error}"
+            record_pod_event(self._services.recorder, self._pod, "Warning", "FailedCreatePodSandBox", note)
+            await self._report()
+            return retry_seconds(self._services.time_scale)
         waits = [
             wait
             for container in (*init_containers(self._pod), *containers(self._pod))
@@ -193,6 +200,7 @@ class PodWorker:
             if not self._gone:
                 await self._report()
             return None
+        await self._services.runtime.stop_sandbox(self._who.uid)
         if not self._released:
             try:
                 await self._services.manager.release(self._who.uid)
@@ -233,9 +241,9 @@ class PodWorker:
         return self._services.runtime.containers(self._who.uid)
 
     def _sandbox(self) -> Sandbox:
-        if not self._prepared and not self._statuses():
-            return "none"
-        return "stopped" if self._released else "ready"
+        if self._services.runtime.has_sandbox(self._who.uid):
+            return "ready"
+        return "stopped" if self._statuses() or (self._prepared and self._released) else "none"
 
     def _latest(self) -> dict[str, ContainerStatus]:
         return {status.name: status for status in self._statuses()}
@@ -285,6 +293,20 @@ class PodWorker:
             return
         self._reported = status
         self.update(written)
+
+
+def sandbox_config(pod: ObjectView) -> SandboxConfig:
+    """Return the sandbox that a pod's containers need."""
+    who, metadata = pod_reference(pod), pod["metadata"]
+    quality = (pod.get("status") or {}).get("qosClass", "BestEffort").lower()
+    of_class = "" if quality == "guaranteed" else f"-{quality}"
+    return SandboxConfig(
+        pod=who,
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        cgroup_parent=f"kubepods{of_class}-pod{who.uid.replace('-', '_')}.slice",
+        host_network=bool(pod["spec"].get("hostNetwork")),
+    )
 
 
 def _version(pod: ObjectView) -> int:
