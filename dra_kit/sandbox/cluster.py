@@ -290,6 +290,16 @@ class Sandbox:
         report = self._report(namespace, pod, container)
         return report.mounts if report else {}
 
+    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        report = self._report(namespace, pod, container)
+        return report.status.resources.cpus if report else ""
+
+    async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        del containers
+        return [name for node in self.nodes for name in node.runtime.interfaces(namespace, pod)]
+
     async def node_state(self) -> Iterable[str]:
         """Return what the nodes store for claims; with the node's name if there are several."""
         found = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,16 +20,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.cdi.spec import DeviceNode, Hook, Mount, NetDevice, SpecEdits, merge_edits
+from dra_kit.kubelet.cdi.spec import DeviceNode, Hook, Mount, NetDevice, SpecEdits
 from dra_kit.kubelet.nri import CallError, ConnectionLost
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubelet.nri.client import PLUGIN_CONNECTION, PLUGIN_SERVICE, RUNTIME_CONNECTION, RUNTIME_SERVICE
 from dra_kit.kubelet.nri.ttrpc import INVALID_ARGUMENT, UNIMPLEMENTED, UNKNOWN, Method, Mux, TtrpcConnection
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
-    ContainerResources,
     ContainerStatus,
+    HookResources,
     PodSandbox,
+    effective_edits,
     parse_numbers,
 )
 
@@ -63,7 +65,7 @@ class HookAdjustment(Struct, frozen=True):
     edits: SpecEdits = field(default_factory=SpecEdits)
     removed: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
-    resources: ContainerResources = field(default_factory=ContainerResources)
+    resources: HookResources = field(default_factory=HookResources)
 
 
 class NriState(Protocol):
@@ -352,6 +354,7 @@ def pod_message(sandbox: PodSandbox) -> pb.PodSandbox:
         namespace=pod.namespace,
         labels={**config.labels, **cri, "io.kubernetes.pod.uid": pod.uid},
         annotations=config.annotations,
+        pid=0 if sandbox.stopped else os.getpid(),  # the process that stands for the sandbox's own
         linux=pb.LinuxPodSandbox(cgroup_parent=config.cgroup_parent, namespaces=namespaces),
     )
 
@@ -362,7 +365,7 @@ def container_message(
     """Return a container as plugins see it; its ID is without the name of the runtime."""
     identity = status.id.partition("://")[2]
     pod = config.pod
-    edits = merge_edits([config.edits, status.hook_edits])
+    edits = effective_edits(config, status)
     mounts = [
         *(
             pb.Mount(destination=path, source=source, type="bind", options=["rbind", "ro"])
@@ -403,7 +406,7 @@ def container_message(
     )
 
 
-def resources_message(resources: ContainerResources) -> pb.LinuxResources:
+def resources_message(resources: HookResources) -> pb.LinuxResources:
     """Return the resources of a container as plugins see them."""
     limit = resources.memory_limit
     return pb.LinuxResources(
@@ -415,7 +418,7 @@ def resources_message(resources: ContainerResources) -> pb.LinuxResources:
     )
 
 
-def merge_resources(resources: ContainerResources, change: pb.LinuxResources) -> ContainerResources:
+def merge_resources(resources: HookResources, change: pb.LinuxResources) -> HookResources:
     """Return resources after a plugin's change; what the change leaves out stays.
 
     Raises:
@@ -441,7 +444,7 @@ def adjustment(adjust: pb.ContainerAdjustment) -> HookAdjustment:
         ValueError: a list of CPUs or memory nodes is invalid.
     """
     linux = adjust.linux
-    resources = merge_resources(ContainerResources(), linux.resources)
+    resources = merge_resources(HookResources(), linux.resources)
     if linux.rdt.HasField("clos_id"):
         resources = replace(resources, rdt_class=linux.rdt.clos_id.value)
     return HookAdjustment(

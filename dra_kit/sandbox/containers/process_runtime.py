@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
@@ -42,6 +42,7 @@ from dra_kit.sandbox.containers.runtime import (
     ContainerStatus,
     PodSandbox,
     SandboxConfig,
+    effective_edits,
 )
 
 MOUNTS_VARIABLE: Final = "DRA_KIT_SANDBOX_MOUNTS"
@@ -196,8 +197,8 @@ class ProcessRuntime:
         sandbox = self._sandboxes.get(pod_uid)
         if sandbox is None or sandbox.stopped:
             return
-        self._sandboxes[pod_uid] = replace(sandbox, stopped=True)
-        await asyncio.shield(self._begin(self._stop_sandbox(sandbox)))
+        self._sandboxes[pod_uid] = stopped = replace(sandbox, stopped=True, left=sandbox.interfaces)
+        await asyncio.shield(self._begin(self._stop_sandbox(stopped)))
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
         """Start a container; if it cannot start, it counts as exited with the reason ``StartError``.
@@ -263,7 +264,10 @@ class ProcessRuntime:
             report.log.discard()
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed`` with the UID of a pod when a container of it exits; return a function that unsubscribes."""
+        """Call ``changed`` with the UID of a pod when a container of it exits, or gets other resources.
+
+        Return a function that unsubscribes.
+        """
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
 
@@ -298,13 +302,21 @@ class ProcessRuntime:
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
         """Return the containers of the pods of this name, oldest first; also of those deleted not long ago."""
         now = (container.report() for container in self._containers.values())
-        wanted = (namespace, pod)
-        return [item for item in (*self._past, *now) if (item.config.pod.namespace, item.config.pod.name) == wanted]
+        return [item for item in (*self._past, *now) if _name(item.config.pod) == (namespace, pod)]
 
     def report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
         """Return the newest container of this name in the newest pod of this name; None while there was none."""
         found = [item for item in self.reports(namespace, pod) if item.config.name == container]
         return found[-1] if found else None
+
+    def interfaces(self, namespace: str, pod: str) -> Sequence[str]:
+        """Return the names of the network interfaces that drivers gave the pod of this name, by its sandbox or CDI."""
+        wanted = (namespace, pod)
+        sandboxes = [item for item in self._sandboxes.values() if _name(item.config.pod) == wanted]
+        reports = [item.report() for item in self._containers.values() if _name(item.config.pod) == wanted]
+        names = [name for sandbox in sandboxes for name in sandbox.interfaces]
+        names += [device.name for report in reports for device in report.edits.net_devices]
+        return list(dict.fromkeys(names))
 
     # --- dra_kit.sandbox.containers.nri.NriState
 
@@ -326,6 +338,7 @@ class ProcessRuntime:
         if container is not None:
             changed = merge_resources(container.status.resources, resources)
             container.status = replace(container.status, resources=changed)
+            self._changed(container)
 
     # ---
 
@@ -353,8 +366,9 @@ class ProcessRuntime:
             try:
                 await self.nri.pod_event(pb.RUN_POD_SANDBOX, sandbox)
             except KubeletError as error:
-                await self._stop_sandbox(sandbox)
-                await self._inform(pb.REMOVE_POD_SANDBOX, sandbox)
+                stopped = replace(sandbox, stopped=True)
+                await self._stop_sandbox(stopped)
+                await self._inform(pb.REMOVE_POD_SANDBOX, stopped)
                 raise KubeletError(f"NRI RunPodSandbox failed: {error}") from None
         self._sandboxes[config.pod.uid] = sandbox
 
@@ -472,6 +486,9 @@ class ProcessRuntime:
         container.status = replace(container.status, exit=how)
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
+        self._changed(container)
+
+    def _changed(self, container: _Container) -> None:
         for listener in list(self._listeners):
             listener(container.config.pod.uid)
 
@@ -486,6 +503,10 @@ class ProcessRuntime:
 
 def _variables(edits: SpecEdits) -> dict[str, str]:
     return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
+
+
+def _name(pod: PodReference) -> tuple[str, str]:
+    return pod.namespace, pod.name
 
 
 def _remove_netns(sandbox: PodSandbox) -> None:
@@ -568,7 +589,7 @@ class ContainerReport(Struct, frozen=True):
     @property
     def edits(self) -> SpecEdits:
         """What CDI devices and NRI plugins change in the container."""
-        return merge_edits([self.config.edits, self.status.hook_edits])
+        return effective_edits(self.config, self.status)
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
 
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -54,17 +54,30 @@ class PodSandbox(Struct, frozen=True):
 
     Attributes:
         id: the runtime's; a sandbox that is made again has another one.
-        netns: a file that represents the pod's network namespace; None if the pod shares the network of its node.
+        netns: a file that stands for the pod's network namespace, and has a line for each interface that a driver moves
+            into it; None if the pod shares the network of its node.
         stopped: its containers have ended, and none can start in it.
+        left: the interfaces that it had when it was stopped.
     """
 
     id: str
     config: SandboxConfig
     netns: Path | None = None
     stopped: bool = False
+    left: tuple[str, ...] = ()
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """Names of the interfaces that drivers moved into it."""
+        if self.netns is None or self.stopped:
+            return self.left
+        try:
+            return tuple(self.netns.read_text(encoding="utf-8", errors="replace").split())
+        except OSError:  # a driver has removed it
+            return ()
 
 
-class ContainerResources(Struct, frozen=True, rename="camel", omit_defaults=True):
+class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Resources that NRI plugins set for a container. There are no cgroups here, so they can only be read.
 
     Attributes:
@@ -150,10 +163,21 @@ class ContainerStatus(Struct, frozen=True):
     exit: ContainerExit | None = None
     before_boot: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
-    resources: ContainerResources = field(default_factory=ContainerResources)
+    resources: HookResources = field(default_factory=HookResources)
     hook_edits: SpecEdits = field(default_factory=SpecEdits)
 
     @property
     def running(self) -> bool:
         """Whether it is running."""
         return self.exit is None
+
+
+def effective_edits(config: ContainerConfig, status: ContainerStatus) -> SpecEdits:
+    """Return what CDI devices and NRI plugins change in a container; a later mount or device file replaces another."""
+    merged = merge_edits([config.edits, status.hook_edits])
+    return merged.model_copy(
+        update={
+            "mounts": tuple({mount.container_path: mount for mount in merged.mounts}.values()),
+            "device_nodes": tuple({node.path: node for node in merged.device_nodes}.values()),
+        }
+    )

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from dra_kit.client.resources import PODS
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
@@ -403,8 +403,8 @@ class ClaimEdits:
     def read(self, record: Record) -> None:
         """Take a record."""
         match record:
-            case ContainerStarted(container=container, from_claims=edits):
-                self._edits.setdefault(container.pod.uid, {})[container.name] = edits
+            case ContainerStarted(container=container, from_claims=edits, from_hooks=hooks):
+                self._edits.setdefault(container.pod.uid, {})[container.name] = merge_edits([edits, hooks])
             case ObjectChanged(change="DELETED", resource=PODS.full_name, object=pod):
                 self._edits.pop(pod["metadata"]["uid"], None)
             case _:

@@ -161,6 +161,7 @@ def node_settings(
         kubeconfig=kubeconfig,
         kubelet_dir=directory,
         cdi_dir=cdi_directory(directory),
+        nri_socket=nri_socket(directory),
         pod_uid=pod_uid,
         boot_id=boot_id,
         drain=_DRAIN_SECONDS,

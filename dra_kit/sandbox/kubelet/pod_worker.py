@@ -40,7 +40,7 @@ from dra_kit.sandbox.kubelet.container_starter import (
     retry_seconds,
 )
 from dra_kit.sandbox.kubelet.pod_status import ObservedPod, Sandbox, pod_status, status_patch
-from dra_kit.sandbox.records import ContainerEnded, ContainerReference, PodTerminating
+from dra_kit.sandbox.records import ContainerEnded, ContainerReference, ContainerUpdated, HookFailed, PodTerminating
 
 log: logging.Logger = logging.getLogger(__name__)
 RESYNC_SECONDS: Final = 60.0
@@ -118,7 +118,7 @@ class PodWorker:
 
     async def _step(self) -> float | None:
         """Take one step; return the maximum seconds until the next step, None to wait for a change."""
-        self._report_ended()
+        self._report_containers()
         self._report_deletion()
         if self._terminating or self._ended or is_terminal(self._pod):
             return await self._end()
@@ -155,6 +155,7 @@ class PodWorker:
         try:
             await self._services.runtime.run_sandbox(sandbox_config(self._pod))
         except KubeletError as error:
+            self._services.observer(HookFailed(node=self._services.node.name, pod=self._who, message=str(error)))
             note = f"Failed to create pod sandbox: rpc error: code = Unknown desc = {error}"
             record_pod_event(self._services.recorder, self._pod, "Warning", "FailedCreatePodSandBox", note)
             await self._report()
@@ -248,14 +249,17 @@ class PodWorker:
     def _latest(self) -> dict[str, ContainerStatus]:
         return {status.name: status for status in self._statuses()}
 
-    def _report_ended(self) -> None:
+    def _report_containers(self) -> None:
+        """Record containers that have ended, or have other resources."""
+        node = self._services.node.name
         for status in self._statuses():
+            container = ContainerReference(self._who, status.name, status.id)
+            if status.resources != self._starter.resources.setdefault(status.id, status.resources):
+                self._starter.resources[status.id] = status.resources
+                self._services.observer(ContainerUpdated(node=node, container=container, resources=status.resources))
             if status.exit is not None and status.id not in self._ended_containers:
                 self._ended_containers.add(status.id)
-                container = ContainerReference(self._who, status.name, status.id)
-                self._services.observer(
-                    ContainerEnded(node=self._services.node.name, container=container, exit=exit_status(status.exit))
-                )
+                self._services.observer(ContainerEnded(node=node, container=container, exit=exit_status(status.exit)))
 
     def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):

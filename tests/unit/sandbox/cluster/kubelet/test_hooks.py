@@ -13,6 +13,7 @@ from dra_kit.kubelet.nri import NriClient, Plugin
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubelet.nri.ttrpc import Method, Mux
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.records import ContainerUpdated, HookFailed
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, container, pod
 
@@ -168,6 +169,7 @@ async def test_the_container_gets_variables_of_a_hook(kitchen: Node) -> None:
 async def test_what_cannot_be_applied_is_shown(kitchen: Node) -> None:
     plugin = Pinning("0-1,4")
     plugin.adjust.mounts.add(destination="/plate", source="/plates/1")
+    plugin.adjust.mounts.add(destination="/mnt/oven", source="/oven/2")
     plugin.adjust.linux.devices.add(path="/dev/fork", type="c", major=195, minor=7)
     plugin.adjust.linux.resources.cpu.mems = "0"
     plugin.adjust.linux.resources.memory.limit.value = 1 << 20
@@ -175,7 +177,7 @@ async def test_what_cannot_be_applied_is_shown(kitchen: Node) -> None:
     async with connected(kitchen, plugin):
         await kitchen.run()
     report = report_of(kitchen)
-    assert report.mounts == {"/mnt/oven": "/oven", "/plate": "/plates/1"}
+    assert report.mounts == {"/mnt/oven": "/oven/2", "/plate": "/plates/1"}
     assert report.device_nodes == {"/dev/fork": "c 195:7"}
     resources = report.status.resources
     assert (resources.cpus, resources.memory_nodes) == ("0-1,4", "0")
@@ -193,6 +195,8 @@ async def test_a_rejected_sandbox_is_tried_again(kitchen: Node) -> None:
         waiting = await kitchen.pod()
         plugin.failures.clear()
         await kitchen.phase("Running")
+    failures = [item for item in kitchen.records if isinstance(item, HookFailed)]
+    assert [(item.container, "no plate" in item.message) for item in failures[:1]] == [("", True)]
     (note,) = set(notes)
     assert note.startswith(
         "Failed to create pod sandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: "
@@ -291,6 +295,9 @@ async def test_a_plugin_that_connects_later_learns_what_exists_and_updates_it(ki
             ]
         )
     assert report_of(kitchen).status.resources.cpus == "0"
+    await kitchen.is_so(
+        lambda: "0" in [item.resources.cpus for item in kitchen.records if isinstance(item, ContainerUpdated)]
+    )
     assert [item.linux.resources.cpu.cpus for item in failed] == ["x"]  # containerd ignores unknown containers
 
 
@@ -323,3 +330,24 @@ async def test_a_container_does_not_start_if_a_file_of_the_node_that_it_mounts_i
     message = str(failed["status"])
     assert f'error mounting "{marker}" to rootfs at "/var/run/dra-kit/marker"' in message
     assert "no such file or directory" in message
+
+
+async def test_interfaces_are_those_that_a_driver_moves_into_the_namespace(kitchen: Node) -> None:
+    class Moving(Pinning):
+        @override
+        async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
+            Path(pod.linux.namespaces[0].path).write_text("net1\nnet2\n")
+
+        @override
+        async def stop_pod_sandbox(self, pod: pb.PodSandbox) -> None:
+            Path(pod.linux.namespaces[0].path).write_text("")
+            await super().stop_pod_sandbox(pod)
+
+    plugin = Moving()
+    plugin.adjust.linux.net_devices["ens3"].name = "net3"
+    async with connected(kitchen, plugin):
+        await kitchen.start(pod(container("eater", "true")))
+        await kitchen.phase("Succeeded")
+    assert ("stop", "guest") in plugin.calls
+    assert kitchen.runtime.interfaces(NAMESPACE, "guest") == ["net1", "net2", "net3"]
+    assert kitchen.runtime.interfaces(NAMESPACE, "other") == []
