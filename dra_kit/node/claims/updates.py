@@ -139,16 +139,7 @@ class DeviceUpdateWriter:
                     f"claim {claim} was released while its pod started; the kubelet prepares it again for its next pod",
                     code="claim-released",
                 )
-            newer = record
-            for update in updates:
-                if update.metadata is not None and not any(
-                    item.metadata is not None for item in record.devices if update.are_of(item)
-                ):
-                    raise InvalidPrepared(
-                        f"{who} metadata of device {update.pool}/{update.device}, but prepare returned none, so its "
-                        "container has no file with metadata; let prepare return Prepared(metadata=DeviceMetadata())"
-                    )
-                newer = apply_update(newer, update, who)
+            newer = apply_facts(record, updates, who)
             if [(item.status, item.metadata) for item in newer.devices] != [
                 (item.status, item.metadata) for item in record.devices
             ]:
@@ -160,6 +151,23 @@ class DeviceUpdateWriter:
         stored = await self._writer.put(record, epoch=self._writer.store.epoch())
         self._events.prepared.notify(stored)
         await self._writer.make_files(stored)
+
+
+def apply_facts(record: ClaimRecord, updates: Sequence[DeviceUpdate], who: str) -> ClaimRecord:
+    """Return a record with facts about its devices; ``who`` begins the text of an error.
+
+    Raises:
+        PermanentError: a status violates a rule of the API, or a container has no file for the metadata.
+    """
+    for update in updates:
+        has_file = any(item.metadata is not None for item in record.devices if update.are_of(item))
+        if update.metadata is not None and not has_file:
+            raise InvalidPrepared(
+                f"{who} metadata of device {update.pool}/{update.device}, but prepare returned none, so its container "
+                "has no file with metadata; let prepare return Prepared(metadata=DeviceMetadata())"
+            )
+        record = apply_update(record, update, who)
+    return record
 
 
 def apply_update(record: ClaimRecord, update: DeviceUpdate, who: str = "context.update received") -> ClaimRecord:

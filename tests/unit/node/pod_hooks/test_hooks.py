@@ -294,11 +294,13 @@ async def test_late_hook_fails_the_pod_in_time_and_is_repeated(node: Node) -> No
         with pytest.raises(CallError, match=r"has not finished after 0\.45 s"):
             await creates(runtime, web, container(node, web, lunch))
         assert entered.is_set()
+        late = 'hook="container_starts",result="late"} 1.0'
+        await eventually(lambda: late in agent._metrics.text().decode())
         go_on.set()
         await eventually(lambda: hooks.calls[-1] == "container_starts web app pizza-0")
         await creates(runtime, web, container(node, web, lunch, name="again"))
         assert hooks.calls[-1] == "container_starts web again pizza-0"
-        assert 'hook="container_starts",result="late"} 1.0' in agent._metrics.text().decode()
+        assert late in agent._metrics.text().decode()
 
 
 # -- facts
