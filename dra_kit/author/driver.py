@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -205,14 +205,18 @@ class Driver(Generic[ConfigT, DeviceT]):
         """
         bound = [part for part in (*self.node_bound, *self.controller_bound) if part is not self.observer]
         # what a node or the controller has set on these objects is not copied: each sets its own
-        given = [vars(part).get(name) for part in bound for name in ("hardware", "context")]
+        given = [vars(part).get(name) for part in bound for name in _SET_BY_NODE]
         # the observer belongs to no node: all copies share it
         copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
         for part in (*copied.node_bound, *copied.controller_bound):
             if part is not self.observer:
-                for name in ("hardware", "context"):
+                for name in _SET_BY_NODE:
                     vars(part).pop(name, None)
         return copied
+
+
+_SET_BY_NODE: Final = ("hardware", "context", "runtime")
+"""Attributes of the author's objects that the node or the controller sets."""
 
 
 def _check_instance(driver: str, argument: str, value: object, base: type) -> None:

@@ -49,12 +49,13 @@ class HeldDevice(Generic[AdvertisedT_co]):
         name: the device's name.
         pool: its pool.
         claim: the claim that holds it.
-        consumers: for whom the claim was reserved when it was prepared.
+        consumers: for whom the claim was reserved when it was prepared. A pod that shares the claim later is missing.
         request: the claim's request that it satisfies, without the subrequest.
         share_id: distinguishes the shares of a device with ``allow_multiple_allocations``.
         admin_access: the claim may inspect the device while others use it; it must not change the device.
         state: what ``prepare`` returned as ``Prepared.state``.
-        advertised: the device as ``discover`` last yielded it; None if it has vanished from the inventory.
+        advertised: the device as ``discover`` last yielded it; None if it has vanished from the inventory, or is in a
+            pool without a node.
     """
 
     name: str
@@ -105,7 +106,7 @@ class RuntimePod:
         netns: its network namespace, such as ``/var/run/netns/cni-…``; None if it shares that of the host.
         cgroup_parent: the cgroup below which its containers are, as the runtime names it.
         devices: those of this driver that the pod holds.
-        containers: those that exist; empty in ``pod_starts``.
+        containers: those that exist, in ``synchronize``; empty in the other hooks.
     """
 
     id: str
@@ -217,12 +218,12 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     - ``prepare`` is the slow and durable part: it decides, and stores the decision in ``Prepared.state``. A hook only
       carries out what is stored: the runtime waits for it, and every pod that starts on the node waits behind it.
     - **A hook fails closed.** If it raises, or takes longer than nine tenths of the runtime's timeout (2 s by default),
-      the pod or container is not started, and the kubelet tries again. A hook that is late continues, and its result
-      answers the next attempt.
+      the pod or container is not started, and the kubelet tries again. A hook that is late continues. The next attempt,
+      with a new sandbox or container, waits for its end and calls the hook again.
     - **Hooks are repeated**, after errors and restarts: make them idempotent. After each connection ``synchronize``
       is called first; then ``pod_starts`` for pods that were started without the driver.
-    - If a pod's hook has not run, its containers are not created: dra-kit adds a mount to the claim that exists only
-      while a container with the hook is being created.
+    - **No container with a device starts without its hooks**, even while the driver is not running: the claim has a
+      mount that fails, and dra-kit replaces it in the containers whose hooks have succeeded.
 
     Attributes:
         scope: ``claims``: only pods that hold devices of this driver. ``all``: every pod of the node, for a driver that
@@ -241,8 +242,10 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     def synchronize(self, pods: Sequence[RuntimePod]) -> HookResult:
         """Return updates for containers that exist, after each connection with the runtime and before other hooks.
 
+        Until it has succeeded, no pod and no container of the node starts.
+
         Args:
-            pods: all in scope, with their devices and containers.
+            pods: all in scope, with their devices and containers, including sandboxes that have stopped.
         """
         del pods
         return ()
