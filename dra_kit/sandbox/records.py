@@ -219,6 +219,7 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
         from_claims: what these change in the container. Only the environment is changed here.
         from_hooks: what NRI plugins change in it, after the claims. Only the environment is changed here.
         resources: those that NRI plugins set; they are not applied.
+        interfaces: names of the network interfaces that hooks moved into its pod.
         exit: how it ended, if it had ended by then; None while it runs.
     """
 
@@ -232,6 +233,7 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     from_claims: SpecEdits = field(default_factory=SpecEdits)
     from_hooks: SpecEdits = field(default_factory=SpecEdits)
     resources: HookResources = field(default_factory=HookResources)
+    interfaces: tuple[str, ...] = ()
     exit: ExitStatus | None = None
 
 

@@ -309,8 +309,13 @@ class ProcessRuntime:
         found = [item for item in self.reports(namespace, pod) if item.config.name == container]
         return found[-1] if found else None
 
+    def moved_interfaces(self, pod_uid: str) -> tuple[str, ...]:
+        """Return the names of the network interfaces that hooks moved into a pod."""
+        sandbox = self._sandboxes.get(pod_uid)
+        return sandbox.interfaces if sandbox else ()
+
     def interfaces(self, namespace: str, pod: str) -> Sequence[str]:
-        """Return the names of the network interfaces that drivers gave the pod of this name, by its sandbox or CDI."""
+        """Return the names of the network interfaces that hooks moved, or CDI moves, into the pod of this name."""
         wanted = (namespace, pod)
         sandboxes = [item for item in self._sandboxes.values() if _name(item.config.pod) == wanted]
         reports = [item.report() for item in self._containers.values() if _name(item.config.pod) == wanted]

@@ -105,6 +105,7 @@ class ContainerStarter:
                 from_claims=config.edits,
                 from_hooks=status.hook_edits,
                 resources=status.resources,
+                interfaces=self._services.runtime.moved_interfaces(config.pod.uid),
                 exit=exit_status(status.exit) if status.exit else None,
             )
         )

@@ -78,6 +78,7 @@ class _Container(Struct):
                 "mounts": _dumped(hooks.mounts),
                 "deviceNodes": _dumped(hooks.device_nodes),
                 "resources": msgspec.to_builtins(self.resources),
+                "interfaces": list(started.interfaces),
             },
             "output": text,
             "outputDropped": dropped,

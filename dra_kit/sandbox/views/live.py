@@ -15,6 +15,7 @@ from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.kubernetes.scheduler.claim_controller import POD_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
+from dra_kit.node.claims.guard import IN_CONTAINER
 from dra_kit.sandbox.cluster import USER_AGENT
 from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
@@ -385,13 +386,24 @@ class ContainerEntries:
         who = self._who(record.container)
         if record.exit is not None and record.exit.reason == START_ERROR:
             return ViewEntry(f"{who} cannot start", (ViewDetail(record.exit.message),), "red")
-        edits, hooks = record.from_claims, record.from_hooks
+        edits, hooks = shown_edits(record)
         gets = "gets nothing from claims" if edits == SpecEdits() else "gets from its claims:"
         of_claims = (*lines(edits.env, "green"), *lines(reported_edits(edits)))
         of_hooks = (*lines(hooks.env, "green"), *lines((*reported_edits(hooks), *reported_resources(record.resources))))
+        if record.interfaces:
+            of_hooks = (*of_hooks, ViewDetail(f"interfaces {', '.join(record.interfaces)} of its pod"))
         if of_hooks:
             of_hooks = (ViewDetail("and from hooks:"), *of_hooks)
         return ViewEntry(f"{who} has started and {gets}", (*of_claims, *of_hooks), "cyan")
+
+
+def shown_edits(record: ContainerStarted) -> tuple[SpecEdits, SpecEdits]:
+    """Return what a container gets from claims and from hooks, without mounts that hooks replace and dra-kit's own."""
+    hooks = record.from_hooks
+    replaced = {mount.container_path for mount in hooks.mounts}
+    of_claims = tuple(mount for mount in record.from_claims.mounts if mount.container_path not in replaced)
+    of_hooks = tuple(mount for mount in hooks.mounts if not Path(mount.container_path).is_relative_to(IN_CONTAINER))
+    return record.from_claims.model_copy(update={"mounts": of_claims}), hooks.model_copy(update={"mounts": of_hooks})
 
 
 def reported_resources(resources: HookResources) -> Iterator[str]:

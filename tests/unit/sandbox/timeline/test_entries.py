@@ -326,12 +326,14 @@ def test_container_entries_show_edits_and_exit() -> None:
 
 
 def test_entries_show_what_hooks_set_and_why_they_failed() -> None:
-    edits = SpecEdits(env=("CHEESE=brie",))
+    guard = "/var/run/dra-kit/dra.pizza/uid"
+    plates = (Mount(host_path="/new", container_path=guard), Mount(host_path="/plate", container_path="/table"))
     begun = ContainerStarted(
         node="node-1",
         container=EATER,
-        from_claims=edits,
-        from_hooks=SpecEdits(env=("PLATE=1",)),
+        from_claims=SpecEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/old", container_path=guard),)),
+        from_hooks=SpecEdits(env=("PLATE=1",), mounts=plates),
+        interfaces=("net0", "net1"),
         resources=HookResources(cpus="0-3", memory_nodes="0", memory_limit=7, hugepages={"2MB": 4}),
     )
     updated = ContainerUpdated(node="node-1", container=EATER, resources=HookResources(cpus="5"))
@@ -351,10 +353,12 @@ def test_entries_show_what_hooks_set_and_why_they_failed() -> None:
         "CHEESE=brie",
         "and from hooks:",
         "PLATE=1",
+        "mount /plate on /table (not applied here)",
         "CPUs 0-3 (not applied here)",
         "memory nodes 0 (not applied here)",
         "memory limit 7 bytes (not applied here)",
         "hugepages of 2MB: 4 bytes (not applied here)",
+        "interfaces net0, net1 of its pod",
         "Pod guest-0, container eater gets from hooks now:",
         "CPUs 5 (not applied here)",
     ]

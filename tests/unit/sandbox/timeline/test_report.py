@@ -145,7 +145,7 @@ def test_container_edits_are_reported() -> None:
             "deviceNodes": [],
             "cdiDevices": ["dra.pizza/claim=1"],
         },
-        "fromHooks": {"environment": [], "mounts": [], "deviceNodes": [], "resources": {}},
+        "fromHooks": {"environment": [], "mounts": [], "deviceNodes": [], "resources": {}, "interfaces": []},
         "output": "",
         "outputDropped": 0,
     }
@@ -156,6 +156,7 @@ def test_what_hooks_set_is_reported_as_it_was_last() -> None:
         started(),
         from_hooks=SpecEdits(env=("PLATE=1",)),
         resources=HookResources(cpus="0-3", hugepages={"2MB": 4}),
+        interfaces=("net1",),
     )
     found = container_of(begun)
     assert found["fromHooks"] == {
@@ -163,6 +164,7 @@ def test_what_hooks_set_is_reported_as_it_was_last() -> None:
         "mounts": [],
         "deviceNodes": [],
         "resources": {"cpus": "0-3", "hugepages": {"2MB": 4}},
+        "interfaces": ["net1"],
     }
     updated = ContainerUpdated(node="node-1", container=begun.container, resources=HookResources(cpus="0"))
     assert container_of(begun, updated)["fromHooks"]["resources"] == {"cpus": "0"}
