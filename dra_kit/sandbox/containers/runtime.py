@@ -78,7 +78,7 @@ class PodSandbox(Struct, frozen=True):
 
 
 class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Resources that NRI plugins set for a container. There are no cgroups here, so they can only be read.
+    """Resources that NRI plugins set for a container. They can only be read: the sandbox does not use cgroups.
 
     Attributes:
         cpus: the CPUs that it may use, such as ``0-3,8``; empty for all.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
+from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.stories.runner import run_story
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing import Harness, TestBed, sandbox
@@ -83,9 +84,15 @@ def order(command: str = "exec sleep 100", table: str = "4") -> str:
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ovens")
-    (folder / "hooked_ovens.py").write_text(DRIVER)
+    for name in ("hooked_ovens", "next_ovens"):
+        (folder / f"{name}.py").write_text(DRIVER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bed(folder: Path) -> Iterator[TestBed]:
     with sandbox(f"{folder}/hooked_ovens.py", time_scale=30, timeout=30) as bed:
         yield bed
 
@@ -123,6 +130,25 @@ def test_story_expects_cpus_and_interfaces(bed: TestBed, tmp_path: Path) -> None
     (tmp_path / "expect.yaml").write_text(EXPECTED)
     result = bed.background.call(run_story(load_story(tmp_path), bed.cluster, timeout=30))
     assert result.passed, result.report()
+
+
+def test_pod_gets_its_hooks_again_after_a_reboot(dra: Harness) -> None:
+    dra.apply(order())
+    before = dra.wait("guest").containers["main"].environment["HOME"]
+    dra.reboot()
+    dra.wait_for(lambda: dra.wait("guest").containers["main"].environment["HOME"] != before)
+    guest = dra.wait("guest")
+    assert (guest.interfaces, guest.containers["main"].cpuset) == (("net-oven-0",), "0-1")
+
+
+def test_one_process_is_connected_after_a_rolling_update(folder: Path, bed: TestBed, dra: Harness) -> None:
+    assert isinstance(bed.cluster, Sandbox)
+    nri = bed.cluster.nodes[0].runtime.nri
+    assert nri is not None
+    dra.upgrade(f"{folder}/next_ovens.py")
+    dra.apply(order())
+    assert dra.wait("guest").containers["main"].cpuset == "0-1"
+    assert nri.plugins == ["10-ovens.example.com"]
 
 
 @pytest.mark.processes
