@@ -53,6 +53,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
             run, ``NAME`` is a setting that only one of them has; ``DRIVER.NAME`` is a setting of that driver.
         roles: run the drivers' roles; if False, they are run outside the sandbox.
         accounts: the service accounts that the roles run as; None for the administrator.
+        network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
     """
 
     nodes: int = 1
@@ -66,6 +67,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     edited: tuple[str, ...] = ()
     roles: bool = True
     accounts: RoleAccounts | None = None
+    network_namespaces: bool = False
 
 
 USER_AGENT: Final = "dra-kit sandbox"
@@ -216,6 +218,7 @@ class Sandbox:
             declared_features=self._settings.gates.declared_by_nodes,
             observer=self._acted,
             intake=self._intake,
+            network_namespaces=self._settings.network_namespaces,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)

@@ -27,6 +27,7 @@ from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
+from dra_kit.sandbox.containers.networks import NetworkFile, NetworkNamespace, PodNetwork
 from dra_kit.sandbox.containers.nri import (
     REQUEST_TIMEOUT,
     HookAdjustment,
@@ -111,6 +112,8 @@ class ProcessRuntime:
         intake: reads the output; runtimes of one event loop share one.
         nri_socket: where NRI plugins connect; None for no NRI.
         nri_timeout: seconds in which a plugin must answer.
+        network_namespaces: give each pod a network namespace, instead of a file that stands for it. A container runs in
+            it if hooks have moved an interface there; it has no other network then.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
     """
@@ -127,6 +130,7 @@ class ProcessRuntime:
         intake: OutputReader | None = None,
         nri_socket: Path | None = None,
         nri_timeout: float = REQUEST_TIMEOUT,
+        network_namespaces: bool = False,
         node_directory: Path | None = None,
     ) -> None:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
@@ -138,6 +142,8 @@ class ProcessRuntime:
         self._work: set[asyncio.Task[Any]] = set()
         self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
         self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
+        self._networks: dict[str, PodNetwork] = {}  # by ID of the sandbox
+        self._network_namespaces = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
         self.nri: NriServer | None = None
@@ -152,6 +158,8 @@ class ProcessRuntime:
         self._processes = ReaperClient(self._root, self._ended)
 
     async def __aenter__(self) -> Self:
+        if self._network_namespaces:
+            NetworkNamespace().close()  # it may be forbidden
         if self.nri is not None:
             await self._stack.enter_async_context(self.nri)
         return self
@@ -163,6 +171,7 @@ class ProcessRuntime:
         await self._processes.close()
         for container in self._containers.values():
             self._settle(container)
+        self._close_networks()
         shutil.rmtree(self._root, ignore_errors=True)
 
     # -- what the kubelet asks for
@@ -197,7 +206,7 @@ class ProcessRuntime:
         sandbox = self._sandboxes.get(pod_uid)
         if sandbox is None or sandbox.stopped:
             return
-        self._sandboxes[pod_uid] = stopped = replace(sandbox, stopped=True, left=sandbox.interfaces)
+        self._sandboxes[pod_uid] = stopped = replace(sandbox, stopped=True, left=self._interfaces(sandbox))
         await asyncio.shield(self._begin(self._stop_sandbox(stopped)))
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
@@ -288,8 +297,7 @@ class ProcessRuntime:
             self._settle(container)
         for container in self._containers.values():
             container.status = replace(container.status, before_boot=True)
-        for sandbox in self._sandboxes.values():
-            _remove_netns(sandbox)
+        self._close_networks()
         self._sandboxes.clear()
 
     # -- what the sandbox shows
@@ -312,14 +320,14 @@ class ProcessRuntime:
     def moved_interfaces(self, pod_uid: str) -> tuple[str, ...]:
         """Return the names of the network interfaces that hooks moved into a pod."""
         sandbox = self._sandboxes.get(pod_uid)
-        return sandbox.interfaces if sandbox else ()
+        return self._interfaces(sandbox) if sandbox else ()
 
     def interfaces(self, namespace: str, pod: str) -> Sequence[str]:
         """Return the names of the network interfaces that hooks moved, or CDI moves, into the pod of this name."""
         wanted = (namespace, pod)
         sandboxes = [item for item in self._sandboxes.values() if _name(item.config.pod) == wanted]
         reports = [item.report() for item in self._containers.values() if _name(item.config.pod) == wanted]
-        names = [name for sandbox in sandboxes for name in sandbox.interfaces]
+        names = [name for sandbox in sandboxes for name in self._interfaces(sandbox)]
         names += [device.name for report in reports for device in report.edits.net_devices]
         return list(dict.fromkeys(names))
 
@@ -362,10 +370,11 @@ class ProcessRuntime:
 
     async def _run_sandbox(self, config: SandboxConfig) -> None:
         identity = secrets.token_hex(32)
-        netns = None if config.host_network else self._root / "netns" / identity
-        if netns is not None:
-            netns.parent.mkdir(exist_ok=True)
-            netns.touch()
+        netns = None
+        if not config.host_network:
+            file = self._root / "netns" / identity
+            network = NetworkNamespace() if self._network_namespaces else NetworkFile(file)
+            self._networks[identity], netns = network, network.path
         sandbox = PodSandbox(identity, config, netns)
         if self.nri is not None:
             try:
@@ -379,7 +388,16 @@ class ProcessRuntime:
 
     async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
         await self._inform(pb.STOP_POD_SANDBOX, sandbox)
-        _remove_netns(sandbox)
+        if network := self._networks.pop(sandbox.id, None):
+            network.close()
+
+    def _interfaces(self, sandbox: PodSandbox) -> tuple[str, ...]:
+        network = self._networks.get(sandbox.id)
+        return sandbox.left if sandbox.stopped or network is None else network.interfaces()
+
+    def _close_networks(self) -> None:
+        while self._networks:
+            self._networks.popitem()[1].close()
 
     def _announce(
         self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: _Container | None = None
@@ -464,6 +482,7 @@ class ProcessRuntime:
                 output=output,
                 mounts={} if container.config.shares_mounts else mounts,
                 unmounted=unmounted,
+                network=self._network_path(container.config.pod.uid),
             )
         finally:
             os.close(output)
@@ -472,6 +491,12 @@ class ProcessRuntime:
             container.status = replace(container.status, environment={**known, **unmounted})
         if number:
             self._refuse(container, start_error(command[0], number))
+
+    def _network_path(self, pod_uid: str) -> str:
+        """Return the network namespace in which containers of a pod run; empty for that of this machine."""
+        sandbox = self._sandboxes.get(pod_uid)
+        network = self._networks.get(sandbox.id) if sandbox else None
+        return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
 
     def _refuse(self, container: _Container, message: str) -> None:
         container.status = replace(
@@ -512,11 +537,6 @@ def _variables(edits: SpecEdits) -> dict[str, str]:
 
 def _name(pod: PodReference) -> tuple[str, str]:
     return pod.namespace, pod.name
-
-
-def _remove_netns(sandbox: PodSandbox) -> None:
-    if sandbox.netns is not None:
-        sandbox.netns.unlink(missing_ok=True)
 
 
 def _now() -> dt.datetime:

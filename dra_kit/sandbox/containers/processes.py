@@ -61,6 +61,7 @@ class ReaperClient:
         output: int,
         mounts: Mapping[str, str],
         unmounted: Mapping[str, str],
+        network: str = "",
     ) -> tuple[int, bool]:
         """Start a process in a separate session.
 
@@ -75,6 +76,7 @@ class ReaperClient:
             output: the file descriptor for its output; the caller closes it.
             mounts: folders by the path at which the process sees them, if this machine allows the user to mount.
             unmounted: variables in addition, if it does not.
+            network: the path of its network namespace; empty for that of this process.
         """
         order = {
             "run": identity,
@@ -84,6 +86,7 @@ class ReaperClient:
             "directory": str(directory),
             "mounts": dict(mounts),
             "unmounted": dict(unmounted),
+            "network": network,
         }
         control = self._control or self._start_reaper()
         data = json.dumps(order).encode()

@@ -54,8 +54,7 @@ class PodSandbox(Struct, frozen=True):
 
     Attributes:
         id: the runtime's; a sandbox that is made again has another one.
-        netns: a file that stands for the pod's network namespace, and has a line for each interface that a driver moves
-            into it; None if the pod shares the network of its node.
+        netns: what hooks get as the pod's network namespace; None if the pod shares the network of its node.
         stopped: its containers have ended, and none can start in it.
         left: the interfaces that it had when it was stopped.
     """
@@ -65,16 +64,6 @@ class PodSandbox(Struct, frozen=True):
     netns: Path | None = None
     stopped: bool = False
     left: tuple[str, ...] = ()
-
-    @property
-    def interfaces(self) -> tuple[str, ...]:
-        """Names of the interfaces that drivers moved into it."""
-        if self.netns is None or self.stopped:
-            return self.left
-        try:
-            return tuple(self.netns.read_text(encoding="utf-8", errors="replace").split())
-        except OSError:  # a driver has removed it
-            return ()
 
 
 class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -37,6 +37,7 @@ class SandboxNode:
 
     Args:
         directory: everything of the node lies below it; a short path, for sockets.
+        network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class SandboxNode:
         declared_features: Sequence[str] = (),
         observer: RecordObserver,
         intake: OutputReader,
+        network_namespaces: bool = False,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -60,6 +62,7 @@ class SandboxNode:
             mark=mark,
             intake=intake,
             nri_socket=nri_socket(directory),
+            network_namespaces=network_namespaces,
             node_directory=directory,
         )
         self._mark = mark
