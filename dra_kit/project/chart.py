@@ -372,4 +372,6 @@ def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel |
     }
     found = {"node": node, "controller": controller}
     parts = {role: {name: value for name, value in part.items() if value} for role, part in found.items()}
+    if not driver.on_nodes:
+        parts["node"] = {"enabled": False}
     return {role: part for role, part in parts.items() if part}

@@ -196,6 +196,7 @@ class UpdateStrategyValues(ChartValueGroup):
 class NodeValues(RoleValues):
     """The role on every node."""
 
+    enabled: bool
     kubelet_dir: Directory
     cdi_dir: Directory
     nri_socket: Annotated[str, Field(pattern=r"^(/.+/[^/]+)?$")]

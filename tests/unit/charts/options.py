@@ -156,6 +156,7 @@ ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     "rights-only": {"driverName": DRIVER, "webhook": {"enabled": False}, "controller": {"podDisruptionBudget": False}},
     "everything": {**_EVERYTHING, "configPolicy": _config_policy()},
     "bare": _BARE,
+    "controller-only": {**DEPLOYED, "node": {"enabled": False}, "controller": {"clusterPools": True}},
     "globs": {"image": DEPLOYED["image"], "globs": _GLOBS},
     "pizza-driver": _example("pizza-driver"),
     "gpu-driver": _example("gpu-driver"),
