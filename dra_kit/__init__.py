@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
     from dra_kit.author.controller import (
+        BoundElsewhere,
         ClaimObserver,
-        ClusterApi,
         DeviceBinder,
         ObservedClaim,
         ObservedDevice,
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.author.preparer import Preparer
     from dra_kit.author.provider import DeviceProvider
-    from dra_kit.author.reads import ReadApi, Reads
+    from dra_kit.author.reads import ClusterApi, ReadApi, Reads
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -100,8 +100,8 @@ _HOMES = {
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim", "Stopping"),
     "author.controller": (
+        "BoundElsewhere",
         "ClaimObserver",
-        "ClusterApi",
         "DeviceBinder",
         "ObservedClaim",
         "ObservedDevice",
@@ -154,7 +154,7 @@ _HOMES = {
     ),
     "author.preparer": ("Preparer",),
     "author.provider": ("DeviceProvider",),
-    "author.reads": ("ReadApi", "Reads"),
+    "author.reads": ("ClusterApi", "ReadApi", "Reads"),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -177,6 +177,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AllocatedDevice",
     "AppliedObject",
+    "BoundElsewhere",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
     "ChildProcess",

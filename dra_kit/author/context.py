@@ -19,7 +19,7 @@ from dra_kit.author.claim import ConsumerReference, PreparedDevice
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.reads import ReadApi
+from dra_kit.author.reads import ClusterApi, ReadApi
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -148,6 +148,18 @@ class Context(ABC, Generic[SettingsT]):
         """
         raise self._no_api_server("context.api")
 
+    @property
+    def cluster(self) -> ClusterApi:
+        """Objects of the cluster, with the rights of the controller; only for code that runs there.
+
+        Raises:
+            ConfigurationError: this code runs on a node, whose account has no such rights.
+        """
+        raise ConfigurationError(
+            f"driver {self.driver}: context.cluster belongs to the controller, and this code runs on a node; declare "
+            "what it reads, Driver(reads=[dra.Reads(…)]), and use context.api"
+        )
+
     def _no_api_server(self, what: str) -> ConfigurationError:
         return ConfigurationError(
             f"driver {self.driver}: {what} is not available: no API server is used here; run the driver in the "
@@ -173,6 +185,7 @@ class Context(ABC, Generic[SettingsT]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         """Report facts about a prepared device that became known after ``prepare``; written in the background.
 
@@ -187,6 +200,14 @@ class Context(ABC, Generic[SettingsT]):
                 Facts that belong to one container, for example an address, need ``claim`` or ``share``.
             status: replaces the device's entry in the claim's ``status.devices``.
             metadata: replaces the metadata that the container can read about it.
+            wait: return when the facts are stored and in the file that the container reads, not before; the status is
+                sent to the API server afterwards. This blocks: in ``async def`` write ``await
+                asyncio.to_thread(self.context.update, …, wait=True)``.
+
+        Raises:
+            ConfigurationError: with ``wait``: in an event loop, or while the same claim is being prepared or released.
+            DraKitError: with ``wait``: the facts are not valid or cannot be stored, or no claim is prepared with the
+                device.
         """
 
 
@@ -237,7 +258,8 @@ class ControllerComponent(Generic[AuthorSettingsT]):
 
     Attributes:
         context: what the framework provides, with the author's settings. A controller does not run for a node:
-            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared.
+            ``context.node`` and ``context.state_dir`` are not available, and nothing is prepared. ``context.cluster``
+            reads and writes objects of the cluster.
 
     Raises:
         ConfigurationError: it is read before it is set.

@@ -1,11 +1,11 @@
-"""The author's extensions of the controller: claim observer, device binder, taint rules, and the API for handlers."""
+"""The author's extensions of the controller: claim observer, device binder and taint rules."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -66,7 +66,8 @@ class ClaimObserver(ControllerComponent[AuthorSettingsT]):
     """Observes claims that hold devices of this driver; each method may be ``def`` or ``async def``.
 
     The hooks run in the active replica of the controller, not on the node: they can neither block nor delay a pod.
-    ``self.context`` has ``metrics`` and the driver's settings, of the type given in ``ClaimObserver[Settings]``.
+    ``self.context`` has ``metrics``, ``cluster`` for objects of the cluster, and the driver's settings, of the type
+    given in ``ClaimObserver[Settings]``.
 
     - Each hook is called **at least once**: again when the controller restarts or another replica takes over. Make
       hooks idempotent, by ``claim.uid``.
@@ -153,6 +154,15 @@ class DeviceBinder(ControllerComponent[AuthorSettingsT], ABC):
         return None
 
 
+class BoundElsewhere:
+    """``Driver(binder=BoundElsewhere())``: a controller outside this driver makes the binding conditions true.
+
+    Devices may then have ``binding_conditions`` and ``binding_failure_conditions``. This driver writes none of them and
+    needs no right to: the other controller writes them into ``claim.status.devices[]``, such as that of a fabric. The
+    scheduler waits for it at most ten minutes, as for a :class:`DeviceBinder`.
+    """
+
+
 class TaintRule(AuthorModel):
     """A taint for devices of this driver only (``DeviceTaintRule``, KEP-5055).
 
@@ -208,35 +218,3 @@ class TaintRuleSource(ControllerComponent[AuthorSettingsT], ABC):
         place. It runs in its own thread, so it may block. If it raises, the error is logged, the rules stay, and it is
         restarted after a delay. ``context.rescan()`` restarts it from the beginning.
         """
-
-
-class ClusterApi(ABC):
-    """The API for handlers, ``memo.cluster``, with the controller's permissions; ``controller.extraRules`` adds more.
-
-    An object is identified by its ``apiVersion``, the plural of its kind as in RBAC rules, and its name; ``namespace``
-    is for namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` if the API server rejects the request
-    or does not respond.
-    """
-
-    @abstractmethod
-    async def get(
-        self, api_version: str, plural: str, name: str, namespace: str | None = None
-    ) -> Mapping[str, Any] | None:
-        """Return one object; None if it does not exist."""
-
-    @abstractmethod
-    async def list(
-        self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
-    ) -> Sequence[Mapping[str, Any]]:
-        """Return all objects of a kind, in one namespace or in all."""
-
-    @abstractmethod
-    async def apply(self, plural: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Apply the manifest (server-side apply, field manager ``<driver>/controller``); return the stored object.
-
-        Fields of the manifest that another field manager owns are taken over.
-        """
-
-    @abstractmethod
-    async def delete(self, api_version: str, plural: str, name: str, namespace: str | None = None) -> None:
-        """Delete an object; an object that is already gone is not an error."""

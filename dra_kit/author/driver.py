@@ -14,14 +14,14 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.config import ConfigDecoder, NoConfig, OpaqueConfig
 from dra_kit.author.context import Context, ControllerComponent, NodeComponent
-from dra_kit.author.controller import ClaimObserver, DeviceBinder, TaintRuleSource
+from dra_kit.author.controller import BoundElsewhere, ClaimObserver, DeviceBinder, TaintRuleSource
 from dra_kit.author.device import Device, author_fields
 from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
 from dra_kit.author.pod_hooks import PodHooks, check_pod_hooks
-from dra_kit.author.preparer import Preparer, check_preparer, config_kinds
+from dra_kit.author.preparer import NoPreparer, Preparer, check_preparer, config_kinds
 from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
 from dra_kit.author.reads import Reads
 from dra_kit.errors import ConfigurationError
@@ -43,7 +43,9 @@ class Driver(Generic[ConfigT, DeviceT]):
     Args:
         name: the driver's name, a DNS subdomain of at most 63 bytes; DeviceClasses select it by ``device.driver``.
         provider: finds the devices on a node; optional if there is a ``cluster_provider``.
-        preparer: decides what a container gets; accepts the devices that the provider yields.
+        preparer: decides what a container gets; accepts the devices that the provider yields. Without it, the driver
+            only has a controller, and nothing of it runs on nodes: its devices need no node operations
+            (``Pool(skip_node_operations=…)``), or another driver of this name prepares them.
         effects: every Effect class that the preparer ensures; the node refuses to start if the stored state contains
             effects it does not know.
         settings: a pydantic model of the driver's own settings, filled from flags and the environment.
@@ -60,7 +62,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         policy: which of the devices are advertised, and how.
         handlers: name of a module with the author's own kopf handlers; only the controller imports it.
         cluster_provider: finds devices without a node, such as those on a network; the controller publishes them.
-        binder: makes the binding conditions of devices true; run by the controller.
+        binder: makes the binding conditions of devices true; run by the controller. ``BoundElsewhere()``: another
+            controller does.
         taint_rules: decides which of this driver's devices are tainted; run by the controller.
         pod_hooks: acts when the container runtime starts and stops pods with devices of this driver.
         reads: every kind of object that the code on a node reads with ``self.context.api``; the node's account gets the
@@ -78,7 +81,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         name: str,
         *,
         provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT] | None = None,
-        preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT],
+        preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT] | None = None,
         effects: Sequence[type[Effect[Any, Any]]] = (),
         settings: type[BaseModel] | None = None,
         hardware: Callable[[Context[AuthorSettingsT]], HardwareT | Awaitable[HardwareT]] | None = None,
@@ -90,7 +93,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         handlers: str | None = None,
         policy: DevicePolicy[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
-        binder: DeviceBinder[AuthorSettingsT] | None = None,
+        binder: DeviceBinder[AuthorSettingsT] | BoundElsewhere | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
         pod_hooks: PodHooks[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         reads: Sequence[Reads] = (),
@@ -101,11 +104,14 @@ class Driver(Generic[ConfigT, DeviceT]):
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
             raise ConfigurationError(f"driver {short_repr(name)}: {'; '.join(problems)}")
+        on_node = {
+            "provider": provider, "effects": effects, "hardware": hardware, "health": health, "policy": policy,
+            "reads": reads, "follow_node": follow_node,
+        }  # fmt: skip
+        self.on_nodes: bool = _has_preparer(name, preparer, [argument for argument, value in on_node.items() if value])
         of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
-        _check_instance(name, "preparer", preparer, Preparer)
-        check_preparer(preparer)
         optional: tuple[tuple[str, object, type], ...] = (
-            ("binder", binder, DeviceBinder),
+            ("binder", None if isinstance(binder, BoundElsewhere) else binder, DeviceBinder),
             ("taint_rules", taint_rules, TaintRuleSource),
             ("health", health, HealthSource),
             ("policy", policy, DevicePolicy),
@@ -144,7 +150,7 @@ class Driver(Generic[ConfigT, DeviceT]):
                 )
         self.name = name
         self.provider = of_node
-        self.preparer = preparer
+        self.preparer: Preparer[Any, Any, Any, Any] = preparer if preparer is not None else NoPreparer()
         self.effects: dict[str, type[Effect[Any, Any]]] = _by_id(effects)
         self.settings = settings
         self.hardware: Callable[[Context[Any]], Any] | None = hardware
@@ -156,12 +162,13 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.observer: ClaimObserver[Any] | None = observer
         self.handler_module: HandlerModule = HandlerModule(name, handlers)
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
-        self.binder: DeviceBinder[Any] | None = binder
+        self.binder: DeviceBinder[Any] | None = None if isinstance(binder, BoundElsewhere) else binder
+        self.binds: bool = binder is not None
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
         self.pod_hooks: PodHooks[Any, Any, Any] | None = pod_hooks
         self.reads: tuple[Reads, ...] = tuple(reads)
         self.follow_node: bool = follow_node
-        self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
+        self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(self.preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Driver({self.name!r})"
@@ -227,6 +234,20 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     raise ConfigurationError(
         f"driver {driver}: {argument} {short_repr(value)} is not a dra_kit.{base.__name__}; derive its class from that"
     )
+
+
+def _has_preparer(driver: str, preparer: object, on_node: Sequence[str]) -> bool:
+    """Return whether the driver runs on nodes; ``on_node``: the arguments that are only of use there."""
+    if preparer is None:
+        if on_node:
+            raise ConfigurationError(
+                f"driver {driver}: it has no preparer, so nothing of it runs on nodes; give it preparer=…, or omit "
+                f"{', '.join(on_node)}"
+            )
+        return False
+    _check_instance(driver, "preparer", preparer, Preparer)
+    check_preparer(cast("Preparer[Any, Any, Any, Any]", preparer))
+    return True
 
 
 def _checked_providers(

@@ -95,6 +95,10 @@ class Preparer(
         return None
 
 
+class NoPreparer(Preparer):
+    """The preparer of a driver that only has a controller; it is never called."""
+
+
 @cache
 def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     """Return the config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.

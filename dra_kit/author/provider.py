@@ -92,14 +92,14 @@ _POOL_SCOPES: Final = ("node_selector", "all_nodes", "per_device_node_selection"
 _CONDITIONS: Final = ("binding_conditions", "binding_failure_conditions")
 _UNBOUND: Final = (
     "no controller sets these conditions, and the scheduler would wait; write Driver(…, binder=<your "
-    "dra_kit.DeviceBinder>), or leave it out"
+    "dra_kit.DeviceBinder>), binder=dra_kit.BoundElsewhere() if another controller sets them, or leave it out"
 )
 _NO_NODES: Final = "it has no nodes; write all_nodes=True, node_selector=… or per_device_node_selection=True"
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCapabilities:
-    """The features that can be served for a provider of this scope; ``binds``: its driver has a binder."""
+    """The features that can be served for a provider of this scope; ``binds``: binding conditions are made true."""
 
     scope: ProviderScope
     binds: bool = False

@@ -1,4 +1,4 @@
-"""``Reads`` and ``ReadApi``: objects of the cluster that the code on a node may read, by declaration."""
+"""``Reads``, ``ReadApi`` and ``ClusterApi``: objects of the cluster, for the code on a node and in the controller."""
 
 from __future__ import annotations
 
@@ -120,3 +120,23 @@ class ReadApi(ABC):
             ConfigurationError: they are not declared; the message says what to add (code ``undeclared-read``).
             DraKitError: from the result, as for :meth:`get`.
         """
+
+
+class ClusterApi(ReadApi):
+    """Objects of the cluster, with the controller's rights: ``self.context.cluster``, and ``memo.cluster`` of handlers.
+
+    ``controller.extraRules`` in the chart's values adds rights; nothing has to be declared in the code. ``await`` each
+    result in ``async def``, or call ``result()`` on it in ``def``. It raises a DraKitError if the API server rejects
+    the request or does not respond within 30 seconds.
+    """
+
+    @abstractmethod
+    def apply(self, plural: str, manifest: Mapping[str, Any]) -> PendingResult[Mapping[str, Any]]:
+        """Apply the manifest (server-side apply, field manager ``<driver>/controller``); return the stored object.
+
+        Fields of the manifest that another field manager owns are taken over.
+        """
+
+    @abstractmethod
+    def delete(self, api_version: str, plural: str, name: str, namespace: str | None = None) -> PendingResult[None]:
+        """Delete an object; an object that is already gone is not an error."""

@@ -36,7 +36,7 @@ from dra_kit.controller.claim_transitions import (
     announced_of,
 )
 from dra_kit.controller.cluster_pools import ClusterPools
-from dra_kit.controller.context import ControllerContext, ControllerOwner, ControllerStartup
+from dra_kit.controller.context import ControllerClusterApi, ControllerContext, ControllerOwner, ControllerStartup
 from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
@@ -174,7 +174,8 @@ def _wired(
         supervisor.add(
             caught_up, after=watch, waits_for=lambda: f"changes of claims since resource version {announced}"
         )
-    context = ControllerContext(driver.name, settings.author, metrics)
+    cluster = ControllerClusterApi(client, driver.name, loop)
+    context = ControllerContext(driver.name, settings.author, metrics, cluster)
     startup = ControllerStartup(driver, context, supervisor.stopping)
     supervisor.add(startup, after=caught_up)
     elected: Part = startup

@@ -1,4 +1,4 @@
-"""The author's own kopf handlers, in the active replica: loaded, run in a separate kopf, and their cluster API."""
+"""The author's own kopf handlers, in the active replica: loaded, and run in a separate kopf."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ import itertools
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from prometheus_client import Metric
-from typing_extensions import override
 
 from dra_kit.author.calls import author_location
 from dra_kit.author.context import Context
-from dra_kit.author.controller import ClusterApi
 from dra_kit.author.driver import Driver, HandlerModule
-from dra_kit.client.api import APPLY, Client
+from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings
-from dra_kit.client.resources import Resource
+from dra_kit.controller.context import ControllerClusterApi
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.process.metrics import KOPF_RESTARTS
 
@@ -100,12 +98,11 @@ class AuthorHandlers:
 
     def _memo(self, registry: kopf.OperatorRegistry) -> kopf.Memo:
         """Make the memo of one life, in kopf's loop: a client belongs to one loop."""
-        cluster = HandlerClusterApi(
-            Client(self._credentials, user_agent=self._user_agent), f"{self._driver.name}/controller"
-        )
+        client = Client(self._credentials, user_agent=self._user_agent)
+        cluster = ControllerClusterApi(client, self._driver.name, asyncio.get_running_loop())
 
         async def close(**_: object) -> None:
-            await cluster.close()
+            await client.close()
 
         kopf.on.cleanup(id="close-cluster", registry=registry)(close)
         return kopf.Memo(cluster=cluster, context=self._context)
@@ -193,56 +190,4 @@ def _failed(driver: str, name: str, error: BaseException) -> ConfigurationError:
     return ConfigurationError(
         f"driver {driver}: handlers: {name} does not import: {type(error).__name__}: {text}"
         f"{f' at {place}' if place else ''}; correct it, or leave out Driver(handlers=…)"
-    )
-
-
-class HandlerClusterApi(ClusterApi):
-    """The API for handlers, with a client that belongs to their event loop."""
-
-    def __init__(self, client: Client, owner: str) -> None:
-        self._client = client
-        self._owner = owner
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
-    @override
-    async def get(
-        self, api_version: str, plural: str, name: str, namespace: str | None = None
-    ) -> Mapping[str, Any] | None:
-        try:
-            return await self._client.get(_resource(api_version, plural, namespace), name, namespace)
-        except NotFound:
-            return None
-
-    @override
-    async def list(
-        self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
-    ) -> Sequence[Mapping[str, Any]]:
-        resource = _resource(api_version, plural, namespace)
-        return (await self._client.list(resource, namespace, label_selector=label_selector)).items
-
-    @override
-    async def apply(self, plural: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-        metadata = manifest.get("metadata") or {}
-        namespace = metadata.get("namespace")
-        resource = _resource(str(manifest.get("apiVersion") or ""), plural, namespace, str(manifest.get("kind") or ""))
-        return await self._client.patch(
-            resource, str(metadata.get("name") or ""), manifest, namespace,
-            content_type=APPLY, field_manager=self._owner, force=True,
-        )  # fmt: skip
-
-    @override
-    async def delete(self, api_version: str, plural: str, name: str, namespace: str | None = None) -> None:
-        try:
-            await self._client.delete(_resource(api_version, plural, namespace), name, namespace)
-        except NotFound:
-            return
-
-
-def _resource(api_version: str, plural: str, namespace: str | None, kind: str = "") -> Resource:
-    group, slash, version = api_version.partition("/")
-    return Resource(
-        group if slash else "", version if slash else group, plural, kind or plural, namespaced=namespace is not None
     )

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
-from dra_kit.author.calls import call, describe_raised_error
+from dra_kit.author.calls import PendingResult, call, describe_raised_error
+from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.context import Context, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.client.api import Client
-from dra_kit.client.resources import CLUSTER_ROLES
+from dra_kit.author.reads import ClusterApi, ReadApi
+from dra_kit.client.api import APPLY, Client
+from dra_kit.client.resources import CLUSTER_ROLES, Resource
 from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.process.metrics import Metrics
+
+T = TypeVar("T")
 
 
 class ControllerContext(Context[Any]):
@@ -30,8 +34,9 @@ class ControllerContext(Context[Any]):
         ConfigurationError: what only a node has is read.
     """
 
-    def __init__(self, driver: str, settings: Any, metrics: Metrics) -> None:
+    def __init__(self, driver: str, settings: Any, metrics: Metrics, cluster: ClusterApi | None = None) -> None:
         self.driver = driver
+        self._cluster = cluster
         if settings is not None:
             self.settings = settings
         self._stopping = Stopping()
@@ -52,6 +57,21 @@ class ControllerContext(Context[Any]):
     @override
     def metrics(self) -> CollectorRegistry:
         return self._metrics.registry
+
+    @property
+    @override
+    def api(self) -> ReadApi:
+        raise ConfigurationError(
+            f"driver {self.driver}: context.api belongs to a node, and this code runs in the controller; use "
+            "context.cluster, and add its rights to controller.extraRules in deploy/values.yaml"
+        )
+
+    @property
+    @override
+    def cluster(self) -> ClusterApi:
+        if self._cluster is None:
+            raise self._no_api_server("context.cluster")
+        return self._cluster
 
     @contextmanager
     def rescanning(self, restart: Callable[[], None]) -> Iterator[None]:
@@ -81,14 +101,81 @@ class ControllerContext(Context[Any]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         raise self._of_a_node("context.update")
+
+    @override
+    def consumers(self, claim: ClaimReference | PreparedClaim) -> PendingResult[tuple[ConsumerReference, ...]]:
+        raise self._of_a_node("context.consumers")
 
     def _of_a_node(self, what: str) -> ConfigurationError:
         return ConfigurationError(
             f"driver {self.driver}: {what} belongs to a node, and this code runs in the controller; store what it "
             "needs in the cluster, or read it from context.settings"
         )
+
+
+class ControllerClusterApi(ClusterApi):
+    """Implements :class:`dra_kit.ClusterApi` for a driver, with a client that belongs to an event loop."""
+
+    def __init__(self, client: Client, driver: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._owner = f"{driver}/controller"
+        self._loop = loop
+
+    @override
+    def get(
+        self, api_version: str, plural: str, name: str, namespace: str | None = None
+    ) -> PendingResult[Mapping[str, Any] | None]:
+        async def get() -> Mapping[str, Any] | None:
+            try:
+                return await self._client.get(_resource(api_version, plural, namespace), name, namespace)
+            except NotFound:
+                return None
+
+        return self._pending("get", get)
+
+    @override
+    def list(
+        self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
+    ) -> PendingResult[Sequence[Mapping[str, Any]]]:
+        async def listed() -> Sequence[Mapping[str, Any]]:
+            resource = _resource(api_version, plural, namespace)
+            return (await self._client.list(resource, namespace, label_selector=label_selector)).items
+
+        return self._pending("list", listed)
+
+    @override
+    def apply(self, plural: str, manifest: Mapping[str, Any]) -> PendingResult[Mapping[str, Any]]:
+        async def apply() -> Mapping[str, Any]:
+            metadata = manifest.get("metadata") or {}
+            namespace = metadata.get("namespace")
+            api_version, kind = str(manifest.get("apiVersion") or ""), str(manifest.get("kind") or "")
+            return await self._client.patch(
+                _resource(api_version, plural, namespace, kind), str(metadata.get("name") or ""), manifest, namespace,
+                content_type=APPLY, field_manager=self._owner, force=True,
+            )  # fmt: skip
+
+        return self._pending("apply", apply)
+
+    @override
+    def delete(self, api_version: str, plural: str, name: str, namespace: str | None = None) -> PendingResult[None]:
+        async def delete() -> None:
+            try:
+                await self._client.delete(_resource(api_version, plural, namespace), name, namespace)
+            except NotFound:
+                return
+
+        return self._pending("delete", delete)
+
+    def _pending(self, verb: str, start: Callable[[], Coroutine[Any, Any, T]]) -> PendingResult[T]:
+        return PendingResult(start, lambda: self._loop, f"cluster.{verb}(…)", f"cluster.{verb}(…)")
+
+
+def _resource(api_version: str, plural: str, namespace: str | None, kind: str = "") -> Resource:
+    group, _, version = api_version.rpartition("/")
+    return Resource(group, version, plural, kind or plural, namespaced=namespace is not None)
 
 
 class ControllerStartup:

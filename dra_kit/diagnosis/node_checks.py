@@ -65,8 +65,8 @@ def nri_finding(socket: Path) -> CheckResult:
         f"no container runtime listens at {socket}, so the driver's pod hooks cannot run and no container with its "
         "devices starts",
         "switch NRI on and restart the runtime: containerd (on by default since 2.0) disable = false in the section "
-        "plugins.'io.containerd.nri.v1.nri' of its configuration, CRI-O enable_nri = true in crio.nri; in a pod, mount "
-        "the socket's directory (chart value node.nriSocket)",
+        "plugins.'io.containerd.nri.v1.nri' of its configuration, CRI-O (on by default) enable_nri = true in crio.nri; "
+        "in a pod, mount the socket's directory (chart value node.nriSocket)",
     )
 
 

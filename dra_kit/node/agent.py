@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dra_kit.author.calls import PendingResult, running_calls
 from dra_kit.author.context import NodeInfo, Stopping
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
@@ -19,7 +21,7 @@ from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, TransientError
 from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubelet.plugin_server import NodeService, PluginServer
@@ -64,6 +66,7 @@ from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.liveness import LoopWatchdog, hanging_calls
+from dra_kit.process.logging import context_of
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
@@ -91,6 +94,11 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
         ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect is invalid.
         StoreError: the durable state cannot be opened.
     """
+    if not driver.on_nodes:
+        raise ConfigurationError(
+            f"driver {driver.name} has no preparer, so nothing of it runs on nodes; run its controller only, with "
+            "node.enabled=false in the chart's values"
+        )
     return await NodeAgent(driver, settings, await load_credentials(settings.kubeconfig)).run()
 
 
@@ -534,7 +542,43 @@ class NodeAgent:
         self._effect_verifier.look_again()
         self._publisher.look_again()
 
-    def _update(self, update: DeviceUpdate) -> None:
+    def _update(self, update: DeviceUpdate, wait: bool) -> None:
         """Write what the author's code reports about a device later, from any thread."""
-        with suppress(RuntimeError):  # the process has stopped, the author's thread has not
-            self._loop.call_soon_threadsafe(self._service.updates.report, update)
+        if not wait:
+            with suppress(RuntimeError):  # the process has stopped, the author's thread has not
+                self._loop.call_soon_threadsafe(self._service.updates.report, update)
+            return
+        self._refuse_wait(update)
+        title = "context.update(…, wait=True)"
+
+        async def write() -> bool:
+            written: asyncio.Future[bool] = self._loop.create_future()
+            self._service.updates.report(update, written)
+            return await written
+
+        if not PendingResult(write, lambda: self._loop, title, title).result():
+            raise TransientError(
+                f"device {update.pool}/{update.device}: facts not written: no claim is prepared with it; report them "
+                "again when one is"
+            )
+
+    def _refuse_wait(self, update: DeviceUpdate) -> None:
+        """Reject waiting in an event loop, and in a call for a claim, which the facts about that claim would wait for.
+
+        Raises:
+            ConfigurationError: naming what to do instead.
+        """
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "context.update(…, wait=True) blocks the event loop; in async def write 'await "
+                "asyncio.to_thread(self.context.update, …, wait=True)'"
+            )
+        uid = context_of(copy_context()).get("claim_uid")
+        if uid is None or update.claim not in {None, uid}:
+            return
+        if any(context_of(item.context).get("claim_uid") == uid for item in running_calls(self._loop)):
+            raise ConfigurationError(
+                f"device {update.pool}/{update.device}: context.update(…, wait=True) would wait for the call of the "
+                "driver's code that it is in; return the facts in Prepared(…), or omit wait"
+            )

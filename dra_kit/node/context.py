@@ -90,7 +90,7 @@ class NodeContext(Context[Any]):
         settings: Any,
         store: StateStore,
         rescan: Callable[[], None],
-        update: Callable[[DeviceUpdate], None],
+        update: Callable[[DeviceUpdate, bool], None],
         effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
         metrics: Metrics,
@@ -171,6 +171,7 @@ class NodeContext(Context[Any]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         """See :class:`dra_kit.Context`."""
         self._update(
@@ -181,7 +182,8 @@ class NodeContext(Context[Any]):
                 share=share,
                 status=status,
                 metadata=metadata,
-            )
+            ),
+            wait,
         )
 
 

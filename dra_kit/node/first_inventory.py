@@ -127,5 +127,6 @@ class _OnceContext(Context[Any]):
         share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None:
         """Do nothing: no claim can use the update."""

@@ -155,7 +155,7 @@ class Bench:
             settings=settings,
             store=self._store,
             rescan=lambda: None,
-            update=lambda _: None,
+            update=lambda *_: None,
             effects=self._engine.known,
             stopping=self._stopping,
             metrics=Metrics(),

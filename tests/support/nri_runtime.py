@@ -47,7 +47,7 @@ class Runtime:
     Args:
         socket: its path.
         nri: version of NRI: before 0.12 most events are StateChange, from 0.12.4 on the failure policy is known.
-        request_timeout: seconds that plugins are told.
+        request_timeout: seconds that are reported to plugins.
         patience: seconds until an answer is given up, if not those.
         pods: that exist.
         containers: that exist.

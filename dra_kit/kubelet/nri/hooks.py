@@ -29,7 +29,7 @@ class HookCounters:
     """Counts for metrics; they only increase.
 
     Attributes:
-        late: requests that failed because their hook had not finished in time.
+        late: hooks that had not finished in time: their requests failed.
         failed: hooks that raised.
         skipped: pods and containers that started while the client was not connected, as the next connection shows. What
             started before the first connection is not known.
@@ -156,7 +156,7 @@ class HookRunner:
         what = (
             f"pod {pod.namespace}/{pod.name}"
             if container is None
-            else (f"container {pod.namespace}/{pod.name}/{container.name}")
+            else f"container {pod.namespace}/{pod.name}/{container.name}"
         )
         key = (event.hook, id_)
         late = self._late.pop(key, None)

@@ -72,7 +72,8 @@ class Plugin:
     for the same ID, it gets the result of the hook that ran in the background.
 
     A hook may be repeated, and events are lost while the plugin is not connected. :meth:`synchronize` finds what was
-    missed.
+    missed. After a restart, containerd reports no stop and removal of sandboxes that it started before (2.4.2,
+    internal/nri/nri.go): these hooks are not the place to release devices.
     """
 
     @property
@@ -118,7 +119,10 @@ class Plugin:
         """
 
     async def stop_container(self, pod: PodSandbox, container: Container) -> Iterable[ContainerUpdate]:
-        """React to a container that stops, and return updates of others. containerd only logs errors."""
+        """React to a container that stops, and return updates of others. containerd only logs errors.
+
+        Also called, as :meth:`remove_container`, for a container whose creation failed.
+        """
         del pod, container
         return ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -23,7 +23,8 @@ FRAME_MAX: Final = MESSAGE_MAX + 10
 """Bytes in an incoming frame: a message and its header."""
 FRAME_SENT_MAX: Final = 4096
 """Bytes in an outgoing frame. Go's multiplexer cannot return a frame in parts, and ttrpc reads with a buffer of this
-size: a larger frame ends the connection."""
+size: a larger frame ends the connection, unless it is the rest of a message whose header was read."""
+_SPLIT_MAX: Final = 128 * FRAME_SENT_MAX
 CALLS_MAX: Final = 256
 """Calls of the peer that are served at the same time; further ones are answered with an error."""
 _FRAME: Final = struct.Struct(">II")  # connection, bytes
@@ -86,8 +87,17 @@ class TtrpcMessage(NamedTuple):
 
 
 def frames(connection: int, data: bytes) -> bytes:
-    """Return the data of a connection as frames that every peer can read."""
-    parts = (data[start : start + FRAME_SENT_MAX] for start in range(0, len(data), FRAME_SENT_MAX))
+    """Return a message with its header as frames that Go's multiplexer and ttrpc can read.
+
+    A frame must not have more bytes than the reader asks for: :data:`FRAME_SENT_MAX` or, after a header, the rest of
+    the message. A queue in the multiplexer holds 256 frames, and its overflow ends the connection, so that
+    a large message has one frame for the header and one for the rest.
+    """
+    parts: Iterable[bytes]
+    if len(data) > _SPLIT_MAX:
+        parts = data[: _MESSAGE.size], data[_MESSAGE.size :]
+    else:
+        parts = (data[start : start + FRAME_SENT_MAX] for start in range(0, len(data), FRAME_SENT_MAX))
     return b"".join(_FRAME.pack(connection, len(part)) + part for part in parts)
 
 

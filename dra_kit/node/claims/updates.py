@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,25 +29,45 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _PendingUpdate(Struct):
-    """A reported update, until all claims that may have the device have processed them."""
+    """A reported update, until all claims that may have the device have processed it.
+
+    ``written`` gets whether any claim has the device, or why the facts are not written; None if nothing waits for it.
+    """
 
     update: DeviceUpdate
     left: int
+    written: asyncio.Future[bool] | None = None
     taken: bool = False
+    superseded: bool = False
+    error: Exception | None = None
 
-    def answered(self, *, taken: bool) -> None:
+    def processed(self, *, taken: bool, error: Exception | None = None) -> None:
         """Count one more claim that has processed the facts; they are dropped if no claim has the device."""
         self.left -= 1
         self.taken |= taken
-        if not self.left and not self.taken:
+        self.error = self.error or error
+        if self.left > 0:
+            return
+        if not (self.taken or self.superseded or self.error):
             _dropped(self.update)
+        if self.written is None or self.written.done():
+            return
+        if self.error is not None:
+            self.written.set_exception(self.error)
+        else:
+            self.written.set_result(self.taken)
 
 
 class _QueuedUpdate(Struct, frozen=True):
     """Facts about a device that a claim has yet to process: the latest, merged with what remains of earlier ones."""
 
     update: DeviceUpdate
-    pending: _PendingUpdate
+    reports: tuple[_PendingUpdate, ...]
+
+    def processed(self, *, taken: bool, error: Exception | None = None) -> None:
+        """Report to all reports that these facts are merged of."""
+        for pending in self.reports:
+            pending.processed(taken=taken, error=error)
 
 
 class DeviceUpdateWriter:
@@ -61,16 +81,21 @@ class DeviceUpdateWriter:
         self._waiting: dict[str, dict[Subject, _QueuedUpdate]] = {}
         self._at_work: set[asyncio.Task[None]] = set()
 
-    def report(self, update: DeviceUpdate) -> None:
-        """Store and publish an update, in the background."""
+    def report(self, update: DeviceUpdate, written: asyncio.Future[bool] | None = None) -> None:
+        """Store and publish an update, in the background.
+
+        ``written`` gets whether any claim has the device once the facts are stored and in the files of containers, or a
+        DraKitError.
+        """
         try:
             uids = self._concerned(update)
         except DraKitError as error:  # the state cannot be read at the moment
             _not_written(update, error)
+            _PendingUpdate(update, left=1, written=written).processed(taken=False, error=error)
             return
+        pending = _PendingUpdate(update, left=len(uids) or 1, written=written)
         if not uids:
-            _dropped(update)
-        pending = _PendingUpdate(update, left=len(uids))
+            pending.processed(taken=False)
         for uid in uids:
             waiting = self._waiting.get(uid)
             if waiting is None:
@@ -79,10 +104,12 @@ class DeviceUpdateWriter:
                 self._at_work.add(task)
                 task.add_done_callback(self._at_work.discard)
             earlier = waiting.pop(update.subject, None)
-            if earlier is not None:
-                earlier.pending.answered(taken=True)
+            former = () if earlier is None else earlier.reports
+            for item in former:
+                item.superseded = True
             # put last, and so applied last: facts about another share may set the same fields
-            waiting[update.subject] = _QueuedUpdate(update.after(earlier.update if earlier else None), pending)
+            merged = update.after(earlier.update if earlier else None)
+            waiting[update.subject] = _QueuedUpdate(merged, (*former, pending))
 
     def _concerned(self, update: DeviceUpdate) -> set[str]:
         """Return the UIDs of the claims that have the device, or may have it once they are prepared."""
@@ -91,33 +118,45 @@ class DeviceUpdateWriter:
         return concerned if update.claim is None else concerned & {update.claim}
 
     async def _write(self, uid: str) -> None:
-        reported: Collection[_QueuedUpdate] = ()
+        reported: list[_QueuedUpdate] = []
         try:
             async with self._claims.hold(uid):
-                reported = self._waiting.pop(uid).values()  # later reports are written next time
+                reported = list(self._waiting.pop(uid).values())  # later reports are written next time
                 record = self._writer.store.claim(uid)
                 prepared = record if record is not None and record.phase == "prepared" else None
-                concerning = [
-                    item.update for item in reported if prepared is not None and item.update.concern(prepared)
-                ]
+                concerning = []
                 for item in reported:
-                    item.pending.answered(taken=item.update in concerning)
-                if prepared is not None and concerning:
+                    if prepared is not None and item.update.concern(prepared):
+                        concerning.append(item)
+                    else:
+                        item.processed(taken=False)
+                reported = concerning
+                if prepared is not None and reported:
                     with log_context(claim=str(prepared.reference), claim_uid=uid):
-                        await self._write_to(prepared, concerning)
+                        await self._write_to(prepared, reported)
         except DraKitError as error:
-            for item in reported or self._waiting.pop(uid, {}).values():  # the latter if the lock could not be taken
+            # the latter if the lock could not be taken
+            for item in reported or list(self._waiting.pop(uid, {}).values()):
                 _not_written(item.update, error)
+                item.processed(taken=True, error=error)
+        except BaseException:  # nothing must wait forever
+            stopped = TransientError("device update not written: the driver's process is stopping; report it again")
+            for item in reported:
+                item.processed(taken=True, error=stopped)
+            raise
 
-    async def _write_to(self, record: ClaimRecord, reported: Sequence[DeviceUpdate]) -> None:
-        newer = record
-        for update in reported:
+    async def _write_to(self, record: ClaimRecord, reported: Sequence[_QueuedUpdate]) -> None:
+        newer, refused = record, dict[int, DraKitError]()
+        for number, item in enumerate(reported):
             try:
-                newer = apply_update(newer, update)
+                newer = apply_update(newer, item.update)
             except DraKitError as error:  # concerns one device only; facts about others are still stored
-                _not_written(update, error)
+                _not_written(item.update, error)
+                refused[number] = error
         if newer is not record:
             await self._put(newer)
+        for number, item in enumerate(reported):
+            item.processed(taken=True, error=refused.get(number))
 
     async def store(self, claim: ClaimReference, updates: Sequence[DeviceUpdate], *, who: str) -> None:
         """Store updates of a claim and write its files before returning; facts that are known already change nothing.

@@ -128,7 +128,7 @@ class DriverRoles:
         authors = [self._driver.settings_on(name, directory) for name, directory in orders.nodes.items()]
         self._author = authors[0]
         nodes = zip(orders.nodes.items(), self._driver.drivers, authors, strict=True)
-        for (name, directory), driver, author in nodes:
+        for (name, directory), driver, author in nodes if self._driver.drivers[0].on_nodes else ():
             run = partial(self._run_node, name, directory, driver, author)
             self._roles.append(RoleThread(f"node role on {name}", run))
         driver = self._driver.drivers[0]
@@ -150,7 +150,7 @@ class DriverRoles:
     async def _waiting(self) -> list[str]:
         """Return what is not ready on the nodes, and the webhook role as long as it does not listen."""
         found = []
-        for name in self._orders.nodes:
+        for name in self._orders.nodes if self._driver.drivers[0].on_nodes else ():
             agent = self._agents.get(name)
             lines = unready_parts(agent.supervisor) if agent else ["it starts"]
             found += [f"on {name}: {line}" for line in lines]

@@ -79,7 +79,9 @@ class SandboxDriverControl:
         return node.drivers[self.name]
 
     def start_on(self, nodes: Sequence[SandboxNode], access: RoleCredentialsProvider) -> None:
-        """Start the node role on all nodes, for the first time, and do not wait."""
+        """Start the node role on all nodes, for the first time, and do not wait; not that of a controller alone."""
+        if not self.driver.drivers[0].on_nodes:
+            return
         self.nodes = nodes
         for node, driver in zip(nodes, self.driver.drivers, strict=True):
             node.start_driver(self.driver.release(self._authors[node.name], driver), access.node(node.name))
@@ -91,7 +93,12 @@ class SandboxDriverControl:
             SandboxError: the webhook does not listen.
         """
         self.operators = self._make_operators(first=True)
-        await self.operators.start(self.driver.drivers[0], self.on(self.nodes[0]).author)
+        await self.operators.start(self.driver.drivers[0], self._author_of_operators)
+
+    @property
+    def _author_of_operators(self) -> BaseModel | None:
+        """The author's settings for the roles of the cluster: those of the first node."""
+        return self.on(self.nodes[0]).author if self.nodes else next(iter(self._authors.values()), None)
 
     async def stop_operators(self) -> None:
         """End them, if they were started."""
@@ -232,7 +239,7 @@ class SandboxDriverControl:
         for node, release in zip(self.nodes, releases, strict=True):
             await self.on(node).replace(release)
         former, self.operators = self.operators, self._make_operators(first=False)
-        await self.operators.start(of_operators, self.on(self.nodes[0]).author)
+        await self.operators.start(of_operators, self._author_of_operators)
         if former is not None:
             await former.stop()
 

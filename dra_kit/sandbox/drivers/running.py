@@ -151,7 +151,8 @@ class RunningDrivers:
 
     async def _reboot(self, lost: Mapping[str, Sequence[Path]]) -> None:
         for node in self._cluster.nodes:
-            await node.reboot([control.fresh(node) for control in self._controls], lost[node.name])
+            releases = [control.fresh(node) for control in self._controls if control.nodes]
+            await node.reboot(releases, lost.get(node.name, ()))
         await self._published(self._controls)
 
     async def _published(self, controls: Sequence[SandboxDriverControl]) -> None:
@@ -160,8 +161,8 @@ class RunningDrivers:
         reported = False
         while waiting := [
             (control.name, node.name)
-            for node in self._cluster.nodes
             for control in controls
+            for node in control.nodes
             if not (self._has_slices(control.on(node), node.name) and control.on(node).serves())
         ]:
             self.check()

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 from pydantic import BaseModel
 
@@ -54,6 +54,10 @@ class Preparer(dra.Preparer):
         for prepared in self.context.prepared().values():
             self.context.update(device.name, claim=prepared)
         self.context.update(device.name, claim=1)  # error: arg-type reportArgumentType
+        menu = await self.context.api.get("v1", "configmaps", "menu", claim.namespace)
+        assert_type(menu, Mapping[str, Any] | None)
+        assert_type(self.context.api.list("v1", "configmaps").result(), Sequence[Mapping[str, Any]])
+        assert_type(await self.context.consumers(claim), tuple[dra.ConsumerReference, ...])
         return dra.Prepared()
 
 
@@ -63,4 +67,3 @@ dra.Driver(name, provider=AsyncProvider(), preparer=preparer, concurrency="devic
 dra.Driver(name, provider=provider, preparer=preparer, concurrency="node")  # error: arg-type reportArgumentType
 dra.Driver(name, provider=provider, preparer=preparer, settings=Settings())  # error: arg-type reportArgumentType
 dra.Driver(name, provider=Provider, preparer=preparer)  # error: arg-type reportArgumentType
-dra.Driver(name, provider=provider)  # error: call-arg reportCallIssue

@@ -101,5 +101,6 @@ both = dra.Driver(
 )
 untyped = dra.Driver("a.example", provider=Oven(), preparer=TakesGpus(), observer=Scale(), policy=GpuMenu())
 mixed = dra.Driver("a.b", provider=Plain(), preparer=Takes(), policy=GpuMenu())  # error: misc reportArgumentType
+controller = dra.Driver("a.example", cluster_provider=Warehouse(), binder=dra.BoundElsewhere())
 alone = dra.Driver("a.example", preparer=Takes(), cluster_provider=Warehouse())
 wrong = dra.Driver("a.b", preparer=TakesGpus(), cluster_provider=Warehouse())  # error: misc reportArgumentType

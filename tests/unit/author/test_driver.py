@@ -75,7 +75,8 @@ def test_a_device_class_that_needs_an_unserved_feature_is_rejected() -> None:
     )
     assert refusal(provider=Waitings()) == (
         "driver gpu.example: Waiting: binding_conditions: no controller sets these conditions, and the "
-        "scheduler would wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), or leave it out"
+        "scheduler would wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), "
+        "binder=dra_kit.BoundElsewhere() if another controller sets them, or leave it out"
     )
 
 
@@ -283,3 +284,29 @@ def test_with_a_binder_devices_may_have_binding_conditions() -> None:
 
     assert dra.Driver("gpu.example", provider=Waitings(), preparer=Preparer(), binder=Crane()).binder
     assert "binder Crane is a class; write Crane()" in refusal(binder=Crane)
+
+
+def test_with_a_controller_of_others_devices_may_have_binding_conditions() -> None:
+    driver = dra.Driver("gpu.example", provider=Waitings(), preparer=Preparer(), binder=dra.BoundElsewhere())
+    assert (driver.binder, driver.has_controller_code) == (None, False)
+    assert "binder 'fabric' is not a dra_kit.DeviceBinder" in refusal(binder="fabric")
+
+
+class Rack(dra.DeviceProvider, scope="cluster"):
+    def discover(self) -> Iterator[dra.Inventory]:
+        yield dra.Inventory()
+
+
+def test_driver_without_a_preparer_only_has_a_controller() -> None:
+    driver = dra.Driver("gpu.example", cluster_provider=Rack())
+    assert (driver.on_nodes, driver.has_controller_code, driver.configs.kinds) == (False, True, ())
+    assert dra.Driver("gpu.example", provider=Provider(), preparer=Preparer()).on_nodes
+
+
+@pytest.mark.parametrize(
+    "given", [{"provider": Provider()}, {"reads": [dra.Reads("v1", "configmaps")]}, {"hardware": lambda _: 1}], ids=str
+)
+def test_what_is_of_nodes_needs_a_preparer(given: dict[str, Any]) -> None:
+    with pytest.raises(dra.ConfigurationError, match="it has no preparer, so nothing of it runs on nodes") as caught:
+        dra.Driver("gpu.example", cluster_provider=Rack(), **given)
+    assert str(caught.value).endswith(f"omit {next(iter(given))}")

@@ -167,3 +167,20 @@ def test_a_policy_keeps_each_right_to_what_is_the_drivers(helm: Helm, manifests:
         assert (binding["policyName"], binding["validationActions"]) == (name, ["Deny"])
     # what it clears away without being asked
     assert manifests.named("ValidatingAdmissionPolicy", NAME)["spec"] == found[NAME]
+
+
+def test_controller_alone_leaves_nothing_of_the_node(helm: Helm) -> None:
+    nodes = f"{RELEASE}-node"
+    both = helm.render(DEPLOYED).objects
+    alone = helm.render({**DEPLOYED, "node": {"enabled": False}}).objects
+    assert any(item["metadata"]["name"].startswith(nodes) for item in both)
+    assert [item for item in alone if item["metadata"]["name"].startswith(nodes)] == []
+    assert {item["kind"] for item in alone if item["metadata"]["name"] == NAME} >= {"Deployment", "ClusterRole"}
+
+
+@pytest.mark.parametrize("other", [{"node": {"decommission": True}}, {"globs": "driver: a.b\n"}], ids=["end", "globs"])
+def test_what_needs_nodes_cannot_be_combined_with_a_controller_alone(helm: Helm, other: dict[str, Any]) -> None:
+    node = {"enabled": False, **other.get("node", {})}
+    given = {key: value for key, value in DEPLOYED.items() if "globs" not in other or key == "image"}
+    with pytest.raises(Refused, match=r"node\.enabled=false cannot be combined"):
+        helm.render({**given, **other, "node": node})

@@ -124,6 +124,26 @@ def test_objects_that_the_code_reads_are_among_the_rights(project: Path) -> None
     assert node["namespacedRules"] == {"{{ .Release.Namespace }}": [menu]}
 
 
+def test_controller_that_binds_elsewhere_gives_this_driver_no_right_to_bind(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    bound = code.replace("settings=Settings,", "settings=Settings, binder=dra.BoundElsewhere(),")
+    (project / "bound.py").write_text(bound)
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "bound:driver"\n')
+    write(project, "node: {settings: {ovens: 1}}")
+    assert yaml.safe_load(made(project))["controller"] == {"clusterPools": True}
+
+
+def test_driver_without_a_preparer_is_installed_without_nodes(project: Path) -> None:
+    code = (project / "driver.py").read_text()
+    alone = (
+        code[: code.index("driver = dra.Driver(")] + 'driver = dra.Driver("dra.pizza", cluster_provider=Warehouse())\n'
+    )
+    (project / "alone.py").write_text(alone)
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "alone:driver"\n')
+    values = yaml.safe_load(made(project))
+    assert (values["node"], values["controller"]) == ({"enabled": False}, {"clusterPools": True})
+
+
 def test_objects_that_the_policy_watches_are_among_the_rights(project: Path) -> None:
     code = (project / "driver.py").read_text()
     watched = 'group="", version="v1", plural="configmaps", namespace=lambda settings: settings.town, name="menu"'
@@ -240,3 +260,21 @@ def test_one_value_is_set_and_no_other_changes(
         inner = inner[name]
     inner[path[-1]] = value
     assert yaml.safe_load(with_value(commented, path, value)) == expected
+
+
+HOOKS = """
+
+    class Pins(dra.PodHooks):
+        def pod_stops(self, pod, devices): pass
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), pod_hooks=Pins())
+"""
+
+
+def test_a_driver_with_pod_hooks_gets_the_socket_of_the_runtime(project: Path) -> None:
+    (project / "pins.py").write_text(textwrap.dedent(CODE) + textwrap.dedent(HOOKS))
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pins:driver"\n')
+    assert yaml.safe_load(made(project))["node"]["nriSocket"] == "/var/run/nri/nri.sock"
+    write(project, "node: {nriSocket: /run/k3s/nri.sock}")
+    assert yaml.safe_load(made(project))["node"]["nriSocket"] == "/run/k3s/nri.sock"

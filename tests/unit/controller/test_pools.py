@@ -241,7 +241,8 @@ async def test_slices_are_published_without_the_cluster_role(client: Client, cap
             ),
             (
                 "Device 'disk-0': binding_conditions: no controller sets these conditions, and the scheduler would "
-                "wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), or leave it out"
+                "wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), binder=dra_kit.BoundElsewhere() if "
+                "another controller sets them, or leave it out"
             ),
         ),
     ],

@@ -53,6 +53,7 @@ class KitchenContext(dra.Context[Any]):
         share: str | None = None,
         status: dra.DeviceStatus | None = None,
         metadata: dra.DeviceMetadata | None = None,
+        wait: bool = False,
     ) -> None: ...
 
 

@@ -58,6 +58,15 @@ def test_frames_do_not_depend_on_how_bytes_arrive(sent: list[tuple[int, bytes]],
         assert b"".join(content for connection, content in found if connection == number) == expected
 
 
+@given(st.integers(0, MESSAGE_MAX))
+def test_go_can_read_each_frame(size: int) -> None:
+    """Go asks for the buffer's bytes, or for the rest of a message; its queue holds 256 frames."""
+    sent = [content for _, content in FrameReader().feed(frames(1, message(1, 1, bytes(size))))]
+
+    assert all(len(content) <= FRAME_SENT_MAX for content in sent) or [len(content) for content in sent] == [10, size]
+    assert len(sent) <= 256 / 2
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 255), st.binary(max_size=300)), max_size=5),
     st.lists(st.integers(0)),

@@ -19,7 +19,7 @@ from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.failpoints import Failpoint, set_listener
 from dra_kit.node.locks import ByteLocks
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.role import DRIVER, NODE, PLENTY, Node, set_deadline
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -307,6 +307,58 @@ async def test_device_updates_during_prepare_are_stored(node: Node) -> None:
     async with node.running(driver(Doing(prepare), oven)):
         await node.prepare(lunch)
         await eventually(lambda: [item["conditions"][0]["status"] for item in statuses(node)] == ["True"])
+
+
+async def test_waiting_update_returns_when_the_container_can_read_the_facts(node: Node) -> None:
+    oven = Oven()
+    first = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: first), oven)):
+        await node.prepare(lunch)
+        later = dra.DeviceMetadata(attributes={"dough": "thin"})
+        for dough in ("thin", "thick"):
+            later = dra.DeviceMetadata(attributes={"dough": dough})
+            await asyncio.to_thread(oven.context.update, "pizza-0", metadata=later, wait=True)
+            attributes = metadata(node, lunch)["requests"][0]["devices"][0]["attributes"]
+            assert attributes == {"dough": {"string": dough}}
+
+
+async def test_waiting_updates_of_many_threads_are_all_written(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim()
+    async with node.running(driver(Waiter(), oven)):
+        await node.prepare(lunch)
+        updates = [
+            asyncio.to_thread(oven.context.update, "pizza-0", status=ready(str(number % 2 == 0)), wait=True)
+            for number in range(10)
+        ]
+        await asyncio.wait_for(asyncio.gather(*updates), 60)
+        await eventually(lambda: statuses(node))
+
+
+async def test_waiting_update_raises_why_the_facts_are_not_written(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim()
+    bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
+    async with node.running(driver(Waiter(), oven)):
+        with pytest.raises(dra.TransientError, match="device node-1/pizza-0: facts not written: no claim is prepared"):
+            await asyncio.to_thread(oven.context.update, "pizza-0", status=ready(), wait=True)
+        await node.prepare(lunch)
+        with pytest.raises(dra.DraKitError, match="reason"):
+            await asyncio.to_thread(oven.context.update, "pizza-0", status=bad, wait=True)
+        with pytest.raises(dra.ConfigurationError, match=r"asyncio\.to_thread\(self\.context\.update"):
+            oven.context.update("pizza-0", status=ready(), wait=True)
+
+
+async def test_update_does_not_wait_for_the_call_that_it_is_in(node: Node) -> None:
+    class Waiting(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            self.context.update(device.name, status=ready(), wait=True)
+            return dra.Prepared()
+
+    async with node.running(driver(Waiting())):
+        error = await node.error(node.claim())
+        assert "would wait for the call of the driver's code that it is in; return the facts in Prepared" in error
 
 
 async def test_device_updates_do_not_wait_for_hanging_claims(node: Node) -> None:

@@ -337,7 +337,12 @@ async def test_facts_are_on_disk_before_the_runtime_continues(node: Node) -> Non
         assert record["devices"][0]["status"]["networkData"]["ips"] == ["10.0.0.7/24"]
         await eventually(
             lambda: (
-                node.api.objects("resourceclaims")[0]["status"]["devices"][0]["networkData"]["interfaceName"] == "net1"
+                [
+                    item["networkData"]["interfaceName"]
+                    for claim in node.api.objects("resourceclaims")
+                    for item in claim["status"].get("devices", ())
+                ]
+                == ["net1"]
             )
         )
         generation = record["metadata_generation"]

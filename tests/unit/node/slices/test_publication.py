@@ -24,8 +24,8 @@ from dra_kit.node.slices import NodeScope
 from dra_kit.slices.inventory import node_source, validate_inventory
 from dra_kit.slices.publisher import REPORT_AGAIN, Publisher
 from tests.support.api import eventually
-from tests.unit.node.drivers import Oven, driver
-from tests.unit.node.role import AGENT, NODE, SLICES, Node
+from tests.unit.node.drivers import Oven, Waiter, driver
+from tests.unit.node.role import AGENT, DRIVER, NODE, SLICES, Node
 
 
 async def test_devices_are_published_with_the_node_as_owner(node: Node) -> None:
@@ -543,3 +543,12 @@ async def test_slices_are_checked_again_after_a_write(node: Node) -> None:
         await eventually(lambda: node.published() == ["a"])
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_devices_that_another_controller_binds_are_published_with_their_conditions(node: Node) -> None:
+    attached, failed = ["fabric.example/attached"], ["fabric.example/failed"]
+    oven = Oven(dra.Device(name="pizza-0", binding_conditions=attached, binding_failure_conditions=failed))
+    async with node.running(dra.Driver(DRIVER, provider=oven, preparer=Waiter(), binder=dra.BoundElsewhere())):
+        await eventually(node.slices)
+        [device] = node.slices()[0]["devices"]
+        assert (device["bindingConditions"], device["bindingFailureConditions"]) == (attached, failed)
