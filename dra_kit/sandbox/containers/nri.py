@@ -19,7 +19,6 @@ from google.protobuf.message import Message
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.errors import KubeletError
 from dra_kit.kubelet.cdi.spec import DeviceNode, Hook, Mount, NetDevice, SpecEdits
 from dra_kit.kubelet.nri import CallError, ConnectionLost
 from dra_kit.kubelet.nri import messages as pb
@@ -152,7 +151,7 @@ class NriServer:
         """Call the plugins for an event of a pod.
 
         Raises:
-            KubeletError: a plugin rejects it; those after it are not called.
+            CallError: a plugin rejects it; those after it are not called.
         """
         request = pb.PodSandboxRequest(pod=pod_message(sandbox))
         async with self._turn:
@@ -163,7 +162,7 @@ class NriServer:
         """Return what the plugins change in a new container, and change others as they ask.
 
         Raises:
-            KubeletError: a plugin rejects it, two plugins set the same thing, or what they set is invalid.
+            CallError: a plugin rejects it, two plugins set the same thing, or what they set is invalid.
         """
         owners: dict[tuple[str, ...], str] = {}
         adjusted = pb.ContainerAdjustment()
@@ -180,7 +179,8 @@ class NriServer:
                 for claim in claims:
                     if (other := owners.setdefault(claim, plugin.label)) != plugin.label:
                         what = " ".join(claim[1:])
-                        raise KubeletError(f'plugins "{plugin.label}" and "{other}" both tried to set {what}')
+                        text = f'plugins "{plugin.label}" and "{other}" both tried to set {what}'
+                        raise CallError(UNKNOWN, text)
                 adjusted.MergeFrom(answer.adjust)
                 updates += answer.update
                 # the next plugin sees the container as this one leaves it
@@ -190,13 +190,13 @@ class NriServer:
         try:
             return adjustment(adjusted)
         except ValueError as error:
-            raise KubeletError(str(error)) from None
+            raise CallError(UNKNOWN, str(error)) from None
 
     async def container_event(self, event: pb.Event.ValueType, sandbox: PodSandbox, container: pb.Container) -> None:
         """Call the plugins for another event of a container, and change containers as they ask.
 
         Raises:
-            KubeletError: a plugin rejects it.
+            CallError: a plugin rejects it.
         """
         request = pb.ContainerRequest(pod=pod_message(sandbox), container=container)
         async with self._turn:
@@ -217,7 +217,7 @@ class NriServer:
         """Return the answer of a plugin; None if there is none.
 
         Raises:
-            KubeletError: the plugin rejects the event.
+            CallError: the plugin rejects the event.
         """
         method = _METHODS[event]
         try:
@@ -233,7 +233,7 @@ class NriServer:
             change = pb.StateChangeEvent(event=event, pod=request.pod, container=container)
             await plugin.connection.call(PLUGIN_SERVICE, "StateChange", change, pb.Empty, timeout=self._request_timeout)
         except CallError as error:
-            raise KubeletError(_status_text(error)) from None
+            raise CallError(error.code, rpc_error(error.code, error.message)) from None
         except (TimeoutError, ConnectionLost) as error:
             cause = str(error) or f"it did not answer within {self._request_timeout:g} s"
             logger.warning(
@@ -521,6 +521,6 @@ def _resource_settings(resources: pb.LinuxResources) -> Iterator[tuple[str, ...]
     yield from (("CgroupsUnified", key) for key in resources.unified)
 
 
-def _status_text(error: CallError) -> str:
-    """Return an error as Go prints a status of gRPC."""
-    return f"rpc error: code = {_CODES.get(error.code, 'Unknown')} desc = {error.message}"
+def rpc_error(code: int, message: str) -> str:
+    """Return an error of gRPC as Go prints it."""
+    return f"rpc error: code = {_CODES.get(code, 'Unknown')} desc = {message}"

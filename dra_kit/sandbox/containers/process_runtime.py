@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
@@ -35,6 +36,7 @@ from dra_kit.sandbox.containers.nri import (
     container_message,
     merge_resources,
     pod_message,
+    rpc_error,
 )
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
 from dra_kit.sandbox.containers.runtime import (
@@ -379,11 +381,12 @@ class ProcessRuntime:
         if self.nri is not None:
             try:
                 await self.nri.pod_event(pb.RUN_POD_SANDBOX, sandbox)
-            except KubeletError as error:
+            except CallError as error:
                 stopped = replace(sandbox, stopped=True)
                 await self._stop_sandbox(stopped)
                 await self._inform(pb.REMOVE_POD_SANDBOX, stopped)
-                raise KubeletError(f"NRI RunPodSandbox failed: {error}") from None
+                text = f"NRI RunPodSandbox failed: {error.message}"
+                raise KubeletError(rpc_error(error.code, text)) from None
         self._sandboxes[config.pod.uid] = sandbox
 
     async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
@@ -403,7 +406,8 @@ class ProcessRuntime:
         self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: _Container | None = None
     ) -> None:
         """Inform plugins, and do not wait for them; in the order of the calls."""
-        if self.nri is not None and self.nri.plugins and sandbox is not None:
+        created = container is None or container.created
+        if self.nri is not None and self.nri.plugins and sandbox is not None and created:
             self._begin(self._inform(event, sandbox, container))
 
     async def _inform(
@@ -415,9 +419,9 @@ class ProcessRuntime:
         try:
             if container is None:
                 await self.nri.pod_event(event, sandbox)
-            elif container.created:
+            else:
                 await self.nri.container_event(event, sandbox, container.message(sandbox))
-        except KubeletError as error:
+        except CallError as error:
             logger.warning("event %s of pod %s: %s", pb.Event.Name(event), sandbox.config.pod, error)
 
     async def _run(self, identity: str, container: _Container) -> None:
@@ -426,10 +430,12 @@ class ProcessRuntime:
         if self.nri is not None and sandbox is not None:
             try:
                 adjusted = await self.nri.create_container(sandbox, container.message(sandbox))
-            except KubeletError as error:
+            except CallError as error:
                 del self._containers[identity]
                 shutil.rmtree(container.directory, ignore_errors=True)
-                raise KubeletError(f"failed to get NRI adjustment for container: {error}") from None
+                for event in (pb.STOP_CONTAINER, pb.REMOVE_CONTAINER):  # other plugins may have done something
+                    await self._inform(event, sandbox, container)
+                raise KubeletError(f"failed to get NRI adjustment for container: {error.message}") from None
             container.adjust(adjusted)
             container.created = True
             await self._inform(pb.POST_CREATE_CONTAINER, sandbox, container)
@@ -440,8 +446,8 @@ class ProcessRuntime:
         if self.nri is not None and sandbox is not None:
             try:
                 await self.nri.container_event(pb.START_CONTAINER, sandbox, container.message(sandbox))
-            except KubeletError as error:
-                self._refuse(container, f"NRI container start failed: {error}")
+            except CallError as error:
+                self._refuse(container, f"NRI container start failed: {error.message}")
                 return
         if container.config.command and not container.config.arguments_only:
             await self._start(identity, container)

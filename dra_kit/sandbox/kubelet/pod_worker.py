@@ -156,7 +156,7 @@ class PodWorker:
             await self._services.runtime.run_sandbox(sandbox_config(self._pod))
         except KubeletError as error:
             self._services.observer(HookFailed(node=self._services.node.name, pod=self._who, message=str(error)))
-            note = f"Failed to create pod sandbox: rpc error: code = Unknown desc = {error}"
+            note = f"Failed to create pod sandbox: {error}"
             record_pod_event(self._services.recorder, self._pod, "Warning", "FailedCreatePodSandBox", note)
             await self._report()
             return retry_seconds(self._services.time_scale)

@@ -226,6 +226,10 @@ async def test_a_rejected_container_is_tried_again_in_the_same_sandbox(kitchen: 
     assert "no chair" in status["state"]["waiting"]["message"]
     assert [reason for reason, _ in events if reason == "Created"] == ["Created"]
     assert [name for hook, name in plugin.calls if hook == "run"] == ["guest"]
+    # what other plugins have begun for the first container can be undone
+    assert [hook for hook, name in plugin.calls if name == "eater"][:4] == [
+        "create", "stop container", "remove container", "create",
+    ]  # fmt: skip
 
 
 async def test_two_plugins_cannot_set_the_same_thing(kitchen: Node) -> None:
