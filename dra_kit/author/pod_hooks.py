@@ -271,8 +271,8 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     def pod_stops(self, pod: RuntimePod, devices: Sequence[HeldDevice[DeviceT]]) -> Awaitable[None] | None:
         """Undo ``pod_starts``, after the pod's containers have ended, while its network namespace still exists.
 
-        It is not called for a pod that ended while the driver was not connected. ``unprepare`` follows in each case:
-        undo there what must be undone.
+        It is also called if ``pod_starts`` failed, and not for a pod that ended while the driver was not connected.
+        ``unprepare`` follows in each case: undo there what must be undone.
         """
         del pod, devices
         return None
