@@ -114,6 +114,11 @@ kind-down: ## delete that cluster
 bench: install ## measure speed and memory against a real API server, with budgets (JSON=file, RIVAL=binary)
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(if $(RIVAL),--rival "$(RIVAL)")
 
+.PHONY: bench-gpu
+bench-gpu: install ## measure each way of sharing a GPU (JSON=file); without a GPU only starts, on fake ones
+	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m tests.gpu.sharing \
+	  $(if $(JSON),--json "$(abspath $(JSON))")
+
 .PHONY: lint
 lint: install ## check with ruff and import-linter
 	$(BIN)/ruff check .

@@ -131,8 +131,8 @@ class HardwareGone(TransientError):
     """Raised by an effect whose hardware does not exist any more, such as a card that was unplugged.
 
     From ``apply``, the claim fails with this error. From ``revert``, nothing is left to undo: the effect is forgotten.
-    An ``OSError`` with ``ENODEV`` means the same, and so does a ``FileNotFoundError`` if the inventory lacks the device
-    or the folder of the device is missing.
+    A ``FileNotFoundError``, or an ``OSError`` with ``ENODEV`` or ``ENXIO``, means the same if the inventory lacks the
+    device or the folder of the device is missing.
     """
 
     default_code = "hardware-gone"

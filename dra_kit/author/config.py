@@ -157,8 +157,8 @@ class ConfigEntry(Generic[ConfigT_co]):
     """
 
     config: ConfigT_co
-    source: Literal["class", "claim"]
-    index: int
+    source: Literal["class", "claim"] = "claim"
+    index: int = 0
     requests: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -340,6 +340,10 @@ class HandlerModule:
     def __deepcopy__(self, _: object) -> Self:
         return self
 
+    def rename(self, full_name: Callable[[str], str]) -> None:
+        """Replace the name by the one that the module has in ``sys.modules``, next to modules of other drivers."""
+        self.module = None if self.module is None else full_name(self.module)
+
     @property
     def used(self) -> bool:
         """Whether there may be handlers."""

@@ -220,6 +220,7 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     - **A hook fails closed.** If it raises, or takes longer than nine tenths of the runtime's timeout (2 s by default),
       the pod or container is not started, and the kubelet tries again. A hook that is late continues. The next attempt,
       with a new sandbox or container, waits for its end and calls the hook again.
+    - Hooks of one pod run one after another, those of several pods can overlap.
     - **Hooks are repeated**, after errors and restarts: make them idempotent. After each connection ``synchronize``
       is called first; then ``pod_starts`` for pods that were started without the driver.
     - **No container with a device starts without its hooks**, even while the driver is not running: the claim has a
@@ -271,8 +272,8 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     def pod_stops(self, pod: RuntimePod, devices: Sequence[HeldDevice[DeviceT]]) -> Awaitable[None] | None:
         """Undo ``pod_starts``, after the pod's containers have ended, while its network namespace still exists.
 
-        It is not called for a pod that ended while the driver was not connected. ``unprepare`` follows in each case:
-        undo there what must be undone.
+        It is also called if ``pod_starts`` failed, and not for a pod that ended while the driver was not connected.
+        ``unprepare`` follows in each case: undo there what must be undone.
         """
         del pod, devices
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from dra_kit.author.driver_modules import DriverModules, modules_of
 from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.text import did_you_mean
 
@@ -62,12 +63,11 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
     if not colon or "/" in attribute:
         named, attribute = target, ""
     path = Path(named)
+    file: Path | None = None
     if named.endswith(".py") or ("/" in named and path.is_file()):
-        path = path.resolve()
-        name = _module_name(path)
-        with _import_places([path.parent]):
-            return _drivers(target, named, _import_file(target, path, name), attribute, number=number)
-    if _is_project(named, path):
+        file = path.resolve()
+        places = [file.parent]
+    elif _is_project(named, path):
         if attribute:
             raise TargetError(
                 f"TARGET {target}: a project folder takes no :{attribute}; its pyproject.toml names the driver"
@@ -78,8 +78,14 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
         raise TargetError(f"TARGET {target}: {path.resolve()} does not exist; give the path of the driver's file")
     else:
         places = [Path.cwd()]
+    modules = modules_of(places, file.stem if file is not None else named)
     with _import_places(places):
-        return _drivers(target, named, _import_module(target, named), attribute, number=number)
+        module = _import_module(target, named, modules) if file is None else _import_file(target, file, modules)
+        modules.entries.add(module.__name__)
+        drivers = _drivers(target, named, module, attribute, number=number)
+    for driver in drivers:
+        driver.handler_module.rename(modules.full_name)
+    return drivers
 
 
 def _is_project(named: str, path: Path) -> bool:
@@ -106,13 +112,14 @@ def _named_by_project(target: str, folder: Path) -> str:
     return table
 
 
-def _import_module(target: str, name: str) -> ModuleType:
+def _import_module(target: str, name: str, modules: DriverModules) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise TargetError(f"TARGET {target}: {name!r} is not a module name; {_FORMS}")
+    full_name = modules.full_name(name)
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(full_name)
     except ModuleNotFoundError as error:
-        if error.name == name or name.startswith(f"{error.name}."):
+        if error.name == full_name or full_name.startswith(f"{error.name}."):
             raise TargetError(
                 f"TARGET {target}: module {name} not found; install it, or run from the folder that holds it"
             ) from None
@@ -121,12 +128,13 @@ def _import_module(target: str, name: str) -> ModuleType:
         raise _author_failed(target, error) from error
 
 
-def _import_file(target: str, path: Path, name: str) -> ModuleType:
+def _import_file(target: str, path: Path, modules: DriverModules) -> ModuleType:
     if not path.is_file():
         near = did_you_mean(path.name, (item.name for item in path.parent.glob("*.py")))
         remedy = near or "; give the path of the driver's file"
         raise TargetError(f"TARGET {target}: {path} does not exist{remedy}")
-    spec = importlib.util.spec_from_file_location(name, path)
+    name = modules.full_name(path.stem) if modules.package else _module_name(path)
+    spec = modules.spec_of(path, name)
     if spec is None or spec.loader is None:
         raise TargetError(f"TARGET {target}: {path} is not a Python file; {_FORMS}")
     module = importlib.util.module_from_spec(spec)

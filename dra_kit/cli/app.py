@@ -27,12 +27,14 @@ VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Pytho
 _ARGUMENTS: Final = "dra_kit.arguments"
 _FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
 COMMANDS = {
+    "api": "show the reference of a name of dra_kit: arguments, types, defaults, methods, errors",
     "chart": "print the folder of the helm chart, or write the chart of one driver",
     "check": "check whether a cluster and its nodes meet the requirements of DRA drivers",
     "completion": "print the shell script that completes commands, options and files",
     "controller": "run the controller role: Events on claims, and cluster-wide devices",
     "decommission": "remove a driver from a node: release its claims and undo its effects",
     "dev": "run a driver in a one-process cluster, and restart it whenever its files change",
+    "docs": "list the pages of the documentation, or show one",
     "drain": "show which claims still use devices of a driver, before you remove it",
     "explain": "explain why a claim or pod gets devices, or why not",
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
@@ -52,13 +54,14 @@ COMMANDS = {
 }
 """The first line of each command's help, by the command's name."""
 _MODULES: Final = {
+    "api": ("api",),
     "app": ("completion",),
     "dev": ("dev",),
     "drain": ("drain",),
     "explain": ("explain", "snapshot"),
     "lint": ("lint",),
     "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
-    "project": ("chart", "new", "policy", "sbom", "template", "update"),
+    "project": ("chart", "docs", "new", "policy", "sbom", "template", "update"),
     "roles": ("controller", "decommission", "node", "webhook"),
     "sandbox": ("sandbox",),
 }

@@ -1,4 +1,4 @@
-"""Commands for a driver's project: new, update, chart, policy, template, sbom."""
+"""Commands for a driver's project: new, update, chart, docs, policy, template, sbom."""
 
 from __future__ import annotations
 
@@ -39,9 +39,18 @@ from dra_kit.project.answers import (
 )
 from dra_kit.project.chart import project_values, write_chart
 from dra_kit.project.git import uncommitted
-from dra_kit.project.rendering import chart_directory, create, installed_version, project_template, refuse_taken, render
+from dra_kit.project.rendering import (
+    chart_directory,
+    create,
+    docs_directory,
+    installed_version,
+    project_template,
+    refuse_taken,
+    render,
+)
 from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
 from dra_kit.project.update import update_project
+from dra_kit.text import did_you_mean
 
 _DEFAULT_NAME: Final = "template-node"
 _RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch
@@ -296,6 +305,50 @@ def chart(target: str | None, file: Path | None, directory: Path | None) -> None
             chart_directory(), directory, driver=driver.name, settings=driver.settings, values=yaml.safe_load(text)
         )
         click.echo(f"Wrote {directory}, the chart of driver {driver.name}: helm install NAME {directory}")
+
+
+def _complete_page(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in _pages() if name.startswith(incomplete)]
+
+
+def _pages() -> dict[str, Path]:
+    """Return the pages of the documentation by their paths without suffix.
+
+    Those of the Python API contain names of classes only; ``dra-kit api`` shows the classes.
+    """
+    folder = docs_directory()
+    files = (file for file in sorted(folder.rglob("*.md")) if file.parent.name != "api")
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
+
+
+@click.command()
+@click.argument("page", required=False, shell_complete=_complete_page)
+def docs(page: str | None) -> None:
+    """List the pages of this release's documentation, or show one in the pager.
+
+    PAGE is a name of the list, or a path in a message or a link to it. The folder may be left out where only one page
+    has the name.
+
+    \b
+      dra-kit docs how-to/write-a-driver
+      dra-kit docs troubleshooting
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    pages = _pages()
+    if page is None:
+        width = max(map(len, pages))
+        for name, file in pages.items():
+            title = file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            click.echo(f"{name:{width}}  {title}")
+        click.echo(f"\nTo read a page, run: dra-kit docs PAGE. The pages are in {docs_directory()}")
+        return
+    wanted = page.removeprefix("docs/").removesuffix(".md")
+    found = [wanted] if wanted in pages else [name for name in pages if name.endswith(f"/{wanted}")]
+    if len(found) > 1:
+        raise click.UsageError(f"There are {len(found)} pages {page!r}; name one of {', '.join(found)}.")
+    if not found:
+        hint = did_you_mean(wanted, [*pages, *(name.rpartition("/")[2] for name in pages)])
+        raise click.UsageError(f"No page {page!r}{hint or ';'} 'dra-kit docs' lists all pages.")
+    click.echo_via_pager(pages[found[0]].read_text(encoding="utf-8"))
 
 
 @click.command()

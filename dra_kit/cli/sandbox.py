@@ -355,7 +355,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
 
 
 def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
-    """Return the settings of the cluster from the options that ``dra-kit dev`` has as well.
+    """Return the settings of the cluster from the options that ``dra-kit dev`` has as well: ``_SHARED`` in cli/dev.py.
 
     Raises:
         ConfigurationError: a feature gate or an API version is unknown, or its value is invalid.

@@ -11,7 +11,8 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.author.controller import ObservedClaim, ObservedDevice
-from dra_kit.client.api import APPLY, Client
+from dra_kit.client.api import Client
+from dra_kit.client.claim_writes import write_device_statuses
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.controller.claim_transitions import observed_claim, our_devices
 from dra_kit.errors import Conflict, NotFound
@@ -141,9 +142,8 @@ _ATTEMPTS: Final = 10
 class BindingConditionWriter:
     """Reads and writes the binding conditions of one driver's devices.
 
-    It uses server-side apply with a separate field manager, ``<driver>-controller``, so that the controller and the
-    node (``<driver>``) do not overwrite each other's fields of a device. Needs ``get`` on resourceclaims, ``patch`` on
-    resourceclaims/status and, from Kubernetes 1.36 on, ``arbitrary-node:patch`` on resourceclaims/driver.
+    Needs ``get`` on resourceclaims, ``patch`` and ``update`` on resourceclaims/status and, from Kubernetes 1.36 on,
+    ``arbitrary-node:patch`` and ``arbitrary-node:update`` on resourceclaims/driver.
     """
 
     def __init__(self, client: Client, driver: str) -> None:
@@ -173,28 +173,10 @@ class BindingConditionWriter:
             if known.verdict(place) is not BindingVerdict.UNDECIDED:
                 return False
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            body = {
-                "apiVersion": RESOURCE_CLAIMS.api_version,
-                "kind": RESOURCE_CLAIMS.kind,
-                # with these the server refuses to write to a claim that is another one, or has changed since
-                "metadata": {
-                    "name": claim.name,
-                    "namespace": claim.namespace,
-                    "uid": claim.uid,
-                    "resourceVersion": known.resource_version,
-                },
-                "status": {"devices": device_statuses(known, place, self._driver, failure=failure, now=now)},
-            }
+            entries = device_statuses(known, place, self._driver, failure=failure, now=now)
             try:
-                await self._client.patch(
-                    RESOURCE_CLAIMS,
-                    claim.name,
-                    body,
-                    claim.namespace,
-                    content_type=APPLY,
-                    subresource="status",
-                    field_manager=f"{self._driver}-controller",
-                    force=True,
+                await write_device_statuses(
+                    self._client, claim, entries, self._driver, binding=True, resource_version=known.resource_version
                 )
             except Conflict:
                 if attempt == _ATTEMPTS - 1:

@@ -117,7 +117,7 @@ def _of_node(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceclaims", "get", "preparing claims")
     yield from _rights(_RESOURCE, "resourceslices", "list watch create update delete", "publishing devices")
     yield from _rights("", "nodes", "get", "publishing devices")
-    yield from _status("associated-node:patch", "the status of devices", driven)
+    yield from _status("associated-node", "the status of devices", driven)
     yield from _events()
     if driven.code is not None:
         yield from _declared(node_rights(driven.code, driven.settings))
@@ -127,7 +127,7 @@ def _of_decommission(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _rights(_RESOURCE, "resourceclaims", "get", "finding claims that are over")
     yield from _rights(_RESOURCE, "resourceslices", "list delete", "withdrawing devices")
     yield from _rights("", "nodes", "get", "withdrawing devices")
-    yield from _status("associated-node:patch", "the status of devices", driven)
+    yield from _status("associated-node", "the status of devices", driven)
     yield from _events()
     yield from _rights("", "pods/status", "patch", "confirming that nothing is left", namespace=driven.namespace)
     if driven.code is not None:
@@ -153,7 +153,7 @@ def _of_controller(driven: DriverAccount) -> Iterator[RequiredRight]:
     if code.binder is not None:
         what = f"binder {type(code.binder).__name__}"
         yield from _rights(_RESOURCE, "resourceclaims", "get", what)
-        yield from _status("arbitrary-node:patch", what, driven)
+        yield from _status("arbitrary-node", what, driven)
     if code.taint_rules is not None:
         what = f"taint rules {type(code.taint_rules).__name__}"
         yield from _rights(_RESOURCE, "devicetaintrules", "list watch create update delete", what)
@@ -180,11 +180,11 @@ def _events() -> list[RequiredRight]:
     return _rights("events.k8s.io", "events", "create patch", "Events")
 
 
-def _status(verb: str, what: str, driven: DriverAccount) -> Iterator[RequiredRight]:
+def _status(nodes: str, what: str, driven: DriverAccount) -> Iterator[RequiredRight]:
     """Yield the right to write a driver's entries of ``status.devices``."""
-    yield from _rights(_RESOURCE, "resourceclaims/status", "patch", what)
+    yield from _rights(_RESOURCE, "resourceclaims/status", "patch update", what)
     if driven.name and driven.release >= _OWN_ENTRIES:
-        yield from _rights(_RESOURCE, "resourceclaims/driver", verb, what, name=driven.name)
+        yield from _rights(_RESOURCE, "resourceclaims/driver", f"{nodes}:patch {nodes}:update", what, name=driven.name)
 
 
 def _declared(rights: Iterable[DeclaredRight]) -> Iterator[RequiredRight]:

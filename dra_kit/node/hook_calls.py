@@ -31,7 +31,7 @@ Hook: TypeAlias = Literal["synchronize", "pod_starts", "container_starts", "pod_
 HookResult: TypeAlias = Literal["ok", "failed", "late"]
 DeviceKey: TypeAlias = tuple[str, str, str, str | None, str]
 """UID of the claim, pool, device, share and request."""
-_WRITE: Final = {
+_WRITE: Final[dict[type[Any], str]] = {
     DeviceFacts: "dra_kit.DeviceFacts(device=…, …)",
     ContainerUpdate: "dra_kit.ContainerUpdate(container=…, …)",
     ContainerAdjustment: "dra_kit.ContainerAdjustment(…) or None",

@@ -220,6 +220,11 @@ def chart_directory() -> Path:
     return _find("charts/dra-driver")
 
 
+def docs_directory() -> Path:
+    """Return the folder of the documentation."""
+    return _find("docs")
+
+
 def _find(name: str) -> Path:
     # a wheel has it in the package, a checkout next to the package
     for found in (_PACKAGE / "share" / name, _PACKAGE.parent / name):

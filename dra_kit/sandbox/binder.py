@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.claim_writes import write_finalizers
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, KubeError, NotFound
@@ -27,7 +28,6 @@ from dra_kit.kubernetes.scheduler.claims import (
 )
 from dra_kit.kubernetes.scheduler.cycle import Placement, PostFilterAction, Unschedulable
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.claim_finalizers import write_finalizers
 
 logger: logging.Logger = logging.getLogger(__name__)
 _BIND_ATTEMPTS: Final = 5

@@ -23,6 +23,7 @@ from dra_kit.sandbox.drivers.sandbox_driver import (
     successor_loader,
 )
 from dra_kit.sandbox.drivers.settings import settings_by_driver
+from dra_kit.sandbox.run.detached import leave_record
 from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.namespace import StoryNamespace, namespace_name
@@ -123,6 +124,8 @@ def sandbox(
 ) -> Iterator[TestBed]:
     """Start a sandbox with one or more drivers, which have published their devices when the block begins.
 
+    ``dra-kit sandbox env`` finds it while it runs.
+
     Args:
         *targets: the drivers: ``module:attr``, ``./file.py`` or a project folder, by default ``.``; the DeviceClasses
             in a folder's ``deviceclasses.yaml`` are applied.
@@ -158,6 +161,7 @@ def sandbox(
     )
     with Background() as background, background.entered(Sandbox(drivers, sandbox_settings)) as cluster:
         background.call(apply_files(cluster.client, [path for driver in drivers for path in driver.classes]))
+        leave_record(cluster)
         yield TestBed(cluster, background, timeout)
 
 

@@ -16,14 +16,16 @@ from pydantic import BaseModel
 from dra_kit.apiserver.selectors import parse_label_selector
 from dra_kit.author.calls import PendingResult, call
 from dra_kit.author.child_process import ChildProcess
+from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ObjectAddress
-from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo, Stopping
 from dra_kit.author.device import Device
 from dra_kit.author.device_fields import CounterSet
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.model import QuantityLike, parse_quantity
 from dra_kit.author.pod_hooks import (
     ContainerAdjustment,
     ContainerUpdate,
@@ -40,7 +42,12 @@ from dra_kit.author.provider import DeviceProvider
 from dra_kit.client.api import ObjectList
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound, NotYet
+from dra_kit.kubernetes.allocator.capacity import capacity_share
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.resource.slice_reader import LazySlice
+from dra_kit.kubernetes.resource.v1 import ResourcePool, ResourceSliceSpec
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.claims.preparer_runner import PreparerRunner
@@ -60,11 +67,13 @@ from dra_kit.node.state.store import StateStore
 from dra_kit.process.metrics import Metrics
 from dra_kit.slices.inventory import CurrentInventory, device_identity
 from dra_kit.testing.background import Background
+from dra_kit.text import counted
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 NODE: Final = "node-1"
 """Name of the node, and of the pool of the devices."""
 _BOOT: Final = "boot-1"
+_FRACTIONAL: Final = "DRAFractionalCapacityRange" in FeatureGates.default().enabled
 
 
 class UnitTest:
@@ -203,6 +212,10 @@ class Bench:
         devices: Iterable[Device] = (),
         *,
         config: OpaqueConfig | Mapping[str, Any] | None = None,
+        configs: Sequence[ConfigEntry[Any]] = (),
+        requests: str | Sequence[str] = "device",
+        capacity: Mapping[str, QuantityLike] | None = None,
+        reserved_for: Iterable[str | ConsumerReference] = (),
         admin_access: bool = False,
         within: float = 0,
     ) -> list[Prepared]:
@@ -212,19 +225,35 @@ class Bench:
             claim: the name of the claim.
             devices: devices as yielded by ``discover``, with different names.
             config: the config for all devices, or opaque parameters as in a manifest; None for a claim without config.
+            configs: instead, all entries of the allocation in their order, those of classes first, such as
+                ``dra.ConfigEntry(GpuConfig(), "class")`` and ``dra.ConfigEntry(GpuConfig(), requests=("big",))``. Their
+                ``index`` is their position here.
+            requests: the request that all devices satisfy, ``name`` or ``name/subrequest``; or one for each device.
+            capacity: what the claim requests of each device with ``allow_multiple_allocations``; the device's request
+                policies round it up, and set the default of the rest.
+            reserved_for: names of the pods that use the claim, or other consumers.
             admin_access: whether the claim has admin access.
             within: seconds to retry after a ``NotYet``, for example while a program starts; 0 raises it immediately.
 
         Raises:
             PrepareError: the error that the user would get; unless it is a ``NotYet``, the effects were undone.
-            ConfigurationError: the preparer's result or its effects are invalid.
+            ConfigurationError: the preparer's result or its effects are invalid; or the arguments do not fit the
+                devices.
         """
         used, reference = list(devices), self._reference(claim)
         self._devices |= {item.name: item for item in used}
         known = list(self._devices.values())
         pool = Pool(name=NODE, devices=known, counter_sets=counter_sets(known))
         self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): device_identity(item) for item in known})
-        raw = allocated_claim(reference, self._driver.name, used, config, admin_access=admin_access)
+        if config is not None and configs:
+            raise ConfigurationError(
+                f"prepare({claim!r}, …): config cannot be combined with configs; add a ConfigEntry to configs"
+            )
+        alone: Any = config  # may be opaque parameters
+        raw = allocated_claim(
+            reference, self._driver.name, used, configs if config is None else [ConfigEntry(alone)],
+            requests=requests, capacity=capacity, reserved_for=reserved_for, admin_access=admin_access,
+        )  # fmt: skip
         allocation = parse_allocated_claim(raw, reference, self._driver.name)
         returned: list[Prepared] = []
         before = self._records.get(claim)
@@ -374,12 +403,26 @@ class BlockingBench:
         devices: Iterable[Device] = (),
         *,
         config: OpaqueConfig | Mapping[str, Any] | None = None,
+        configs: Sequence[ConfigEntry[Any]] = (),
+        requests: str | Sequence[str] = "device",
+        capacity: Mapping[str, QuantityLike] | None = None,
+        reserved_for: Iterable[str | ConsumerReference] = (),
         admin_access: bool = False,
         within: float = 0,
     ) -> list[Prepared]:
         """See :meth:`Bench.prepare`."""
         return self._background.call(
-            self._bench.prepare(claim, devices, config=config, admin_access=admin_access, within=within)
+            self._bench.prepare(
+                claim,
+                devices,
+                config=config,
+                configs=configs,
+                requests=requests,
+                capacity=capacity,
+                reserved_for=reserved_for,
+                admin_access=admin_access,
+                within=within,
+            )
         )
 
     def unprepare(self, claim: str = "claim") -> None:
@@ -499,34 +542,65 @@ def allocated_claim(
     reference: ClaimReference,
     driver: str,
     devices: Sequence[Device],
-    config: OpaqueConfig | Mapping[str, Any] | None,
+    configs: Sequence[ConfigEntry[Any]],
     *,
+    requests: str | Sequence[str],
+    capacity: Mapping[str, QuantityLike] | None,
+    reserved_for: Iterable[str | ConsumerReference],
     admin_access: bool,
 ) -> dict[str, Any]:
-    """Return the claim object, with one request ``device``; a sharable device has a share of the default size."""
+    """Return the claim object; see :meth:`Bench.prepare`."""
+    names = [requests] * len(devices) if isinstance(requests, str) else list(requests)
+    if len(names) != len(devices):
+        raise ConfigurationError(
+            f"prepare({reference.name!r}, …): {counted(len(devices), 'device')} and {counted(len(names), 'request')}; "
+            "pass one name for all, or one for each device"
+        )
     results = []
-    for device in devices:
-        result: dict[str, Any] = {"request": "device", "driver": driver, "pool": NODE, "device": device.name}
+    for device, request in zip(devices, names, strict=True):
+        result: dict[str, Any] = {"request": request, "driver": driver, "pool": NODE, "device": device.name}
         if admin_access:
             result["adminAccess"] = True
         if device.allow_multiple_allocations:
-            result |= {"shareID": f"share-{reference.name}", "consumedCapacity": _consumed(device)}
+            consumed = _consumed(device, driver, capacity)
+            result |= {"shareID": f"share-{reference.name}", "consumedCapacity": consumed}
         results.append(result)
-    entries = []
-    if config is not None:
-        opaque = {"driver": driver, "parameters": _parameters(config)}
-        entries.append({"source": "FromClaim", "requests": [], "opaque": opaque})
+    entries = [
+        {
+            "source": "FromClaim" if entry.source == "claim" else "FromClass",
+            "requests": list(entry.requests),
+            "opaque": {"driver": driver, "parameters": _parameters(entry.config)},
+        }
+        for entry in configs
+    ]
+    consumers = [
+        ConsumerReference("", "pods", item, f"uid-{item}") if isinstance(item, str) else item for item in reserved_for
+    ]
     return {
         "metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid},
-        "status": {"allocation": {"devices": {"results": results, "config": entries}}},
+        "status": {
+            "allocation": {"devices": {"results": results, "config": entries}},
+            "reservedFor": [
+                {"apiGroup": item.api_group, "resource": item.resource, "name": item.name, "uid": item.uid}
+                for item in consumers
+            ],
+        },
     }
 
 
-def _consumed(device: Device) -> dict[str, str]:
-    return {
-        name: str(offer.value if offer.request_policy is None else offer.request_policy.default or offer.value)
-        for name, offer in device.to_v1().capacity.items()
-    }
+def _consumed(device: Device, driver: str, capacity: Mapping[str, QuantityLike] | None) -> dict[str, str]:
+    """Return what a share of a device consumes, by the rules of the scheduler."""
+    pool = ResourcePool(name=NODE, generation=1, resource_slice_count=1)
+    spec = ResourceSliceSpec(driver=driver, pool=pool, node_name=NODE, devices=(device.to_v1(),))
+    requested = None if capacity is None else {name: parse_quantity(amount) for name, amount in capacity.items()}
+    share = capacity_share(requested, AdvertisedDevice(LazySlice(NODE, spec), 0), fractional=_FRACTIONAL)
+    if share is None:
+        amounts = ", ".join(f"{name} {amount}" for name, amount in (requested or {}).items())
+        raise ConfigurationError(
+            f"device {device.name} cannot serve a request for {amounts}; its capacity: "
+            f"{', '.join(device.capacity) or 'none'}. Keep to the limits of its request policies"
+        )
+    return {name: str(amount) for name, amount in share.amounts.items()}
 
 
 def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:

@@ -39,11 +39,21 @@ class Harness:
         """Name of the test's namespace."""
         return self._stage.namespace
 
+    @property
+    def kubeconfig(self) -> Path:
+        """A kubeconfig of the cluster, for kubectl and other programs.
+
+        Raises:
+            ConfigurationError: this is a real cluster whose credentials are not in one file.
+        """
+        return self.cluster.kubeconfig
+
     def apply(self, *manifests: str | Path | Mapping[str, Any]) -> None:
         """Create the objects of manifests, in their order, or update those that exist, as ``kubectl apply`` does.
 
         A field that is in the manifest applied before, but no longer in this one, is removed. An object that the test
-        did not create gets its former content when the test ends.
+        did not create gets its former content when the test ends. An object is created in the test's namespace, or in
+        that of ``metadata.namespace``, which must exist: apply its Namespace first.
 
         Args:
             *manifests: paths of YAML files, YAML texts (which have several lines), or objects.
@@ -63,6 +73,8 @@ class Harness:
     def delete(self, reference: str) -> None:
         """Delete an object that the test created, such as ``Pod/guest``, and wait until it is gone.
 
+        An object whose manifest names a namespace is ``<kind>/<namespace>/<name>``.
+
         Raises:
             AssertionError: the test did not create the object, or it is not gone in time.
         """
@@ -75,7 +87,7 @@ class Harness:
         """Wait for a pod, and return the state of the pod and its containers.
 
         Args:
-            pod: the name of the pod.
+            pod: the name of the pod, or ``<namespace>/<name>``.
             phase: wait for this phase; without a phase and a message, wait until the pod runs or has ended.
             message: wait until one of the pod's events or conditions contains this text.
             timeout: seconds to wait; the default is the timeout of the test bed.
@@ -89,12 +101,62 @@ class Harness:
         return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
     def claim(self, name: str) -> dict[str, Any]:
-        """Return a ResourceClaim from the API.
+        """Return a ResourceClaim from the API, by its name or ``<namespace>/<name>``.
 
         Raises:
             NotFound: it does not exist.
         """
-        return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
+        return self.get(f"{RESOURCE_CLAIMS.kind}/{name}", api_version=RESOURCE_CLAIMS.api_version)
+
+    def get(self, reference: str, *, api_version: str = "") -> dict[str, Any]:
+        """Return any object from the API, such as ``dra.get("ConfigMap/menu")`` or ``dra.get("Node/node-1")``.
+
+        Args:
+            reference: ``<kind>/<name>``, in the test's namespace if it is namespaced; or ``<kind>/<namespace>/<name>``.
+            api_version: as in a manifest; only needed if several groups have the kind.
+
+        Raises:
+            NotFound: it does not exist.
+            ConfigurationError: the API server has no such kind.
+        """
+        return self._background.call(self._stage.get(reference, api_version))
+
+    def list(
+        self, kind: str, *, api_version: str = "", namespace: str | None = None, label_selector: str = ""
+    ) -> Sequence[dict[str, Any]]:
+        """Return all objects of a kind, such as ``dra.list("Pod")`` or ``dra.list("ResourceSlice")``.
+
+        Args:
+            kind: as in a manifest.
+            api_version: as for :meth:`get`.
+            namespace: by default the test's; an empty text means all namespaces.
+            label_selector: such as ``app=oven``.
+
+        Raises:
+            ConfigurationError: the API server has no such kind.
+        """
+        listed = self._stage.list_objects(kind, api_version, namespace=namespace, label_selector=label_selector)
+        return self._background.call(listed)
+
+    def patch(
+        self, reference: str, patch: Mapping[str, Any], *, api_version: str = "", subresource: str = ""
+    ) -> dict[str, Any]:
+        """Change fields of any object by a JSON merge patch, as another client would; return it as stored.
+
+        ``dra.patch("Node/node-1", {"metadata": {"labels": {"zone": "a"}}})`` sets a label, and a value of None removes
+        it. An object that the test did not create gets its former content when the test ends, except its status.
+
+        Args:
+            reference: as for :meth:`get`.
+            patch: the fields to change.
+            api_version: as for :meth:`get`.
+            subresource: such as ``status``.
+
+        Raises:
+            KubeError: the API server rejects it; ``NotFound`` if the object does not exist.
+            ConfigurationError: the API server has no such kind.
+        """
+        return self._background.call(self._stage.patch(reference, patch, api_version, subresource=subresource))
 
     def devices(self) -> Mapping[str, PublishedDevice]:
         """Return the published devices by ``<name>``, or by ``<pool>/<name>`` if there are several pools.
@@ -325,7 +387,8 @@ class Harness:
 
     async def _causes(self, name: str) -> Sequence[str]:
         """Return why a pod has no node, for each device; nothing on a real cluster, which may not allow all reads."""
-        pod = await self.cluster.client.get(PODS, name, self.namespace)
+        namespace, _, plain = name.rpartition("/")
+        pod = await self.cluster.client.get(PODS, plain, namespace or self.namespace)
         if pod["spec"].get("nodeName") or not isinstance(self.cluster, Sandbox):
             return ()
         return list(map(str, (await self.cluster.causes([pod])).get(pod["metadata"]["uid"], ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -95,11 +96,22 @@ class RealCluster:
     Args:
         client: a client that may create namespaces and objects in them.
         drivers: names of the deployed drivers.
+        kubeconfig: the file with its credentials; None for those of the environment.
     """
 
-    def __init__(self, client: Client, drivers: Sequence[str]) -> None:
+    def __init__(self, client: Client, drivers: Sequence[str], kubeconfig: Path | None = None) -> None:
         self.client = client
+        self._kubeconfig = kubeconfig
         self.drivers: Sequence[str] = drivers
+
+    @property
+    def kubeconfig(self) -> Path:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        named = os.environ.get("KUBECONFIG", "")
+        path = self._kubeconfig or Path(named or "~/.kube/config").expanduser()
+        if not path.is_file():
+            raise ConfigurationError(f"kubeconfig {path} is not one file; pass --dra-kubeconfig PATH to pytest")
+        return path
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         """See :func:`dra_kit.testing.real.printed_variables`."""
@@ -157,7 +169,7 @@ async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> Async
     """
     credentials = await load_credentials(kubeconfig)
     async with Client(credentials, user_agent="dra-kit/testing") as client:
-        yield RealCluster(client, drivers)
+        yield RealCluster(client, drivers, kubeconfig)
 
 
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")

@@ -109,6 +109,10 @@ class RealCluster:
     def drivers(self) -> Sequence[str]:
         return [self.driver]
 
+    @property
+    def kubeconfig(self) -> Path:
+        return self._driver.plane.kubeconfig
+
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         """What the container printed as ``env`` does."""
         return printed_variables(await self.output(namespace, pod, container))

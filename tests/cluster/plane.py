@@ -151,6 +151,7 @@ def _own(found: Found, directory: Path, flags: Sequence[str]) -> Iterator[Plane]
     state = directory / "cluster"
     if found.node:
         _refuse_second_node()
+        remove_leftovers()
         _install_packages()
     try:
         output = _run(found.tool, "--dir", state, "up", *(["--node"] if found.node else []), *flags)
@@ -213,6 +214,20 @@ def _refuse_second_node() -> None:
                 )
         except OSError:
             continue  # the process ended in the meantime
+
+
+def remove_leftovers(directory: Path = Path("/var/lib/kubelet")) -> bool:
+    """Remove the kubelet's directory if only drivers made something in it; return whether it was removed.
+
+    A driver that outlives its cluster, because the tests were killed, makes its directories again, and the cluster tool
+    refuses a kubelet's directory that is not its own. A kubelet leaves more than these.
+    """
+    entries = {entry.name for entry in directory.iterdir()} if directory.is_dir() else set()
+    if not entries or not entries <= {"plugins", "plugins_registry"}:
+        return False
+    print(f"removing {directory}, in which a driver left {', '.join(sorted(entries))}", file=sys.stderr, flush=True)
+    shutil.rmtree(directory)
+    return True
 
 
 def _interrupt(number: int, frame: object) -> None:

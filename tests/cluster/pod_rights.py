@@ -13,6 +13,7 @@ from tests.cluster.deployed import Deployed
 from tests.cluster.plane import Plane
 
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+_PARAMETERS = "the text of parameters"
 _SLICES = f"/apis/{RESOURCE_SLICES.group}/{{version}}/{RESOURCE_SLICES.plural}"
 
 
@@ -100,29 +101,42 @@ def empty_slice(driver: str, node: str, *, version: str = "v1", name: str = "ref
 
 
 @contextmanager
-def claim_of(plane: Plane, namespace: str, drivers: list[str], nodes: list[str]) -> Iterator[dict[str, Any]]:
-    """A claim that holds a device of each of these drivers, for these nodes; as the scheduler would write it."""
+def claim_of(
+    plane: Plane, namespace: str, drivers: list[str], nodes: list[str], *, parameters: str = ""
+) -> Iterator[dict[str, Any]]:
+    """A claim that holds a device of each of these drivers, for these nodes; as the scheduler would write it.
+
+    ``parameters`` is the text of opaque parameters for the first driver, which kubectl would write in its own way.
+    """
     exactly = {"deviceClassName": "unused", "allocationMode": "ExactCount", "count": 1}
     requests = [{"name": f"from-{number}", "exactly": exactly} for number in range(len(drivers))]
-    body = {
+    body: dict[str, Any] = {
         "apiVersion": RESOURCE_CLAIMS.api_version,
         "kind": RESOURCE_CLAIMS.kind,
         "metadata": {"name": "refusals", "namespace": namespace},
         "spec": {"devices": {"requests": requests}},
     }
+    opaque = {"opaque": {"driver": drivers[0], "parameters": _PARAMETERS}}
+    if parameters:
+        body["spec"]["devices"]["config"] = [opaque]
     results = [
         {"request": request["name"], "driver": driver, "pool": nodes[0], "device": "device"}
         for request, driver in zip(requests, drivers, strict=True)
     ]
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
-    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
-    plane.create(body)
+    devices: dict[str, Any] = {"results": results}
+    if parameters:
+        devices["config"] = [{"source": "FromClaim", **opaque}]
+    allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": terms}}
+
+    def text(value: dict[str, Any]) -> str:
+        return json.dumps(value).replace(json.dumps(_PARAMETERS), parameters)
+
+    path = f"/apis/{RESOURCE_CLAIMS.api_version}/namespaces/{namespace}/{RESOURCE_CLAIMS.plural}"
+    made = json.loads(plane.kubectl("create", "--raw", path, "--filename", "-", stdin=text(body)).stdout)
     try:
-        patch = json.dumps({"status": {"allocation": allocation}})
-        plane.kubectl(
-            "patch", "resourceclaim", "refusals", "--namespace", namespace,
-            "--subresource=status", "--type=merge", "--patch", patch,
-        )  # fmt: skip
+        status = text({**body, "metadata": made["metadata"], "status": {"allocation": allocation}})
+        plane.kubectl("replace", "--raw", f"{path}/refusals/status", "--filename", "-", stdin=status)
         yield plane.get("resourceclaim", "refusals", "--namespace", namespace)
     finally:
         plane.kubectl("delete", "resourceclaim", "refusals", "--namespace", namespace)

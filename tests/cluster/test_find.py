@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.find import CONTROL_PLANE, NotFound, find
+from tests.cluster.plane import remove_leftovers
 
 
 @pytest.fixture
@@ -68,3 +69,17 @@ def test_missing_parts_are_reported(environment: dict[str, str], text: str, tmp_
         find(environment, tmp_path / "nothing")
 
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "removed"),
+    [(["plugins"], True), (["plugins", "plugins_registry"], True), (["plugins", "pods"], False), ([], False)],
+)
+def test_only_what_a_driver_left_in_the_kubelets_directory_is_removed(
+    entries: list[str], removed: bool, tmp_path: Path
+) -> None:
+    for name in entries:
+        (tmp_path / "kubelet" / name / "dra.pizza").mkdir(parents=True)
+
+    assert remove_leftovers(tmp_path / "kubelet") is removed
+    assert (tmp_path / "kubelet").exists() is (not removed and bool(entries))

@@ -27,6 +27,8 @@ def access(plane: Plane) -> Iterator[Access]:
         ("node", "update", "resourceclaims.resource.k8s.io", False),
         ("node", "patch", "resourceclaims.resource.k8s.io/status", True),
         ("node", "associated-node:patch", f"resourceclaims.resource.k8s.io/{DRIVER}/driver", True),
+        ("node", "associated-node:update", f"resourceclaims.resource.k8s.io/{DRIVER}/driver", True),
+        ("node", "update", "resourceclaims.resource.k8s.io/status", True),
         ("node", "associated-node:update", "resourceclaims.resource.k8s.io/other.example/driver", False),
         ("node", "arbitrary-node:update", f"resourceclaims.resource.k8s.io/{DRIVER}/driver", False),
         ("node", "watch", "resourceslices.resource.k8s.io", True),

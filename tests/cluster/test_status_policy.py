@@ -6,6 +6,7 @@ the chart's policy that refuses.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,11 @@ from typing import Any
 
 import pytest
 
+from dra_kit.client.api import Client
+from dra_kit.client.claim_writes import write_device_statuses
+from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import RESOURCE_CLAIMS
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.pod_rights import PodRights, claim_of
@@ -54,9 +59,10 @@ class Kitchen:
         return PodRights(plane, replace(plane, kubeconfig=kubeconfig))
 
     @contextmanager
-    def claim(self, *nodes: str, says: str = "cold") -> Iterator[dict[str, Any]]:
+    def claim(self, *nodes: str, says: str = "cold", parameters: str = "") -> Iterator[dict[str, Any]]:
         """A claim with a device of the driver and one of another, of which the other driver says something."""
-        with claim_of(self.access.plane, self.access.namespace, [DRIVER, ANOTHER], list(nodes or [self.here])) as claim:
+        plane, namespace, on = self.access.plane, self.access.namespace, list(nodes or [self.here])
+        with claim_of(plane, namespace, [DRIVER, ANOTHER], on, parameters=parameters) as claim:
             if says:
                 assert self.admin.patch_status(claim, {"devices": [entry(claim, ANOTHER, says)]}) == ""
             yield self.status_of(claim)
@@ -130,6 +136,25 @@ def test_the_driver_says_changes_and_takes_back_what_it_knows_of_its_device(kitc
             told.append([item["data"]["oven"] for item in kitchen.status_of(claim)["status"]["devices"]])
 
     assert told == [["cold", "hot"], ["cold", "hotter"], ["cold"]]
+
+
+@pytest.mark.parametrize("parameters", ['{"b":1,"a":2}', '{ "a": 1 }', '{"a":"salt & oil"}'])
+def test_a_status_is_written_where_every_patch_is_rejected(kitchen: Kitchen, parameters: str) -> None:
+    rights = kitchen.rights()
+    with kitchen.claim(says="", parameters=parameters) as claim:
+        metadata = claim["metadata"]
+        assert "invalid: status.allocation" in kitchen.admin.report_devices(claim, [entry(claim, ANOTHER, "cold")])
+        reference = ClaimReference(metadata["namespace"], metadata["name"], metadata["uid"])
+
+        async def write() -> None:
+            async with Client(await load_credentials(rights.pod.kubeconfig), user_agent="tests/1") as client:
+                await write_device_statuses(client, reference, [entry(claim, DRIVER, "hot")], DRIVER)
+
+        asyncio.run(write())
+        after = kitchen.status_of(claim)
+
+    assert [item["data"]["oven"] for item in after["status"]["devices"]] == ["hot"]
+    assert after["status"]["allocation"] == claim["status"]["allocation"]
 
 
 def test_labels_do_not_come_in_by_the_status(kitchen: Kitchen) -> None:

@@ -50,7 +50,8 @@ def order(namespace: str, name: str, driver: str, config: Mapping[str, Any], stu
         config: the claim's parameters.
         stubborn: seconds that the container runs on after SIGTERM; 0: it exits at once.
     """
-    parameters = {"apiVersion": "bakery.example/v1", "kind": "BakeConfig", **config}
+    # sorted, as kubectl sends them: then the driver writes a status with one request
+    parameters = dict(sorted({"apiVersion": "bakery.example/v1", "kind": "BakeConfig", **config}.items()))
     metadata = {"name": name, "namespace": namespace}
     claim = {
         "apiVersion": "resource.k8s.io/v1",

@@ -24,8 +24,10 @@ def below(folder: str) -> set[str]:
     return {path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / folder).rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("folder", ["templates", "charts"])
-def test_templates_and_chart_are_in_the_wheel(folder: str, wheel: Path) -> None:
+@pytest.mark.parametrize(
+    "folder", ["templates", "charts", "docs/explanation", "docs/how-to", "docs/reference", "docs/tutorial"]
+)
+def test_templates_chart_and_documentation_are_in_the_wheel(folder: str, wheel: Path) -> None:
     prefix = "dra_kit/share/"
     assert below(folder)
     shared = {name.removeprefix(prefix) for name in names(wheel) if name.startswith(f"{prefix}{folder}/")}

@@ -42,7 +42,7 @@ and the containers have more than 4 MiB."""
 _NAME = re.compile(r"[a-zA-Z0-9_.+-]+")
 _REQUESTS: Final = {False: pb.PodSandboxRequest, True: pb.ContainerRequest}
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClientState(NamedTuple):
@@ -102,8 +102,8 @@ class NriClient:
             raise ValueError(
                 f"NRI plugin {name} has no events: {type(plugin).__name__} overrides no hook; override one"
             )
-        self.state = ClientState(connected=False, reason="not started")
-        self.counters = HookCounters()
+        self.state: ClientState = ClientState(connected=False, reason="not started")
+        self.counters: HookCounters = HookCounters()
         self._plugin = plugin
         self._label = f"{index}-{name}"
         self._registration = pb.RegisterPluginRequest(plugin_name=name, plugin_idx=index, nri_version=NRI_VERSION)

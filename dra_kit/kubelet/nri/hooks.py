@@ -18,7 +18,7 @@ ANSWERED_WITHIN: Final = 0.9
 _LATE_MAX = 1000  # hooks whose results are remembered
 _SEEN_MAX = 10_000  # sandboxes and containers
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class NotSynchronized(NriError):

@@ -9,6 +9,7 @@ Needs the development tools grpcio-tools and mypy-protobuf; nothing imports this
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +18,7 @@ NRI_DIR = PROTO_DIR.parent / "nri" / "proto"
 IMPORT_ROOT = PROTO_DIR.parents[2]
 MESSAGES = ("*_pb2.py", "*_pb2.pyi")
 SERVICES = ("*_pb2_grpc.py", "*_pb2_grpc.pyi")
-GENERATED = {PROTO_DIR: (*MESSAGES, *SERVICES), NRI_DIR: MESSAGES}
+GENERATED: Mapping[Path, tuple[str, ...]] = {PROTO_DIR: (*MESSAGES, *SERVICES), NRI_DIR: MESSAGES}
 """What is generated in each folder. NRI does not use gRPC."""
 
 # protoc's marker for build systems that forbid what this package does on purpose

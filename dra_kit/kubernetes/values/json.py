@@ -246,12 +246,15 @@ def value_at(value: Any, keys: Iterable[str | int]) -> Any:
     return value
 
 
-def text_schema(validate: Callable[[Any], Any], *, accepts_numbers: bool = False) -> CoreSchema:
+def text_schema(
+    validate: Callable[[Any], Any], *, accepts_numbers: bool = False, metadata: dict[str, Any] | None = None
+) -> CoreSchema:
     """Return the pydantic schema of a value that is a string in JSON.
 
     Args:
         validate: converts the input of a model to the value; raises ValueError.
         accepts_numbers: the JSON schema also allows numbers.
+        metadata: of the schema, by which readers of schemas recognize it.
     """
     accepted: CoreSchema = core_schema.str_schema()
     if accepts_numbers:
@@ -259,6 +262,7 @@ def text_schema(validate: Callable[[Any], Any], *, accepts_numbers: bool = False
     return core_schema.no_info_plain_validator_function(
         validate,
         json_schema_input_schema=accepted,
+        metadata=metadata,
         serialization=core_schema.to_string_ser_schema(when_used="always"),
     )
 

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
+from typing_extensions import TypeVar
 
 from dra_kit.kubernetes.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO, Amount, divide_up
 from dra_kit.kubernetes.values.json import text_schema
@@ -56,12 +57,14 @@ class InvalidQuantity(ValueError):
 class Quantity:
     """A fixed-point number with a unit suffix, as Kubernetes reads and writes it. Immutable and hashable.
 
-    Comparison, equality and hash use the exact number: ``Quantity("1Gi") == Quantity("1024Mi")``. Addition and
-    subtraction are exact and keep the suffix family of the left operand unless that is zero. Numbers are rounded away
-    from zero to billionths, and binary quantities are capped at ``2**63 - 1``.
+    Comparison, equality and hash use the exact number: ``Quantity("1Gi") == Quantity("1024Mi")``. ``<``, ``<=``, ``>``,
+    ``>=`` and ``%`` also accept texts and numbers. Addition and subtraction are exact and keep the suffix family of the
+    left operand unless that is zero. Numbers are rounded away from zero to billionths, and binary quantities are capped
+    at ``2**63 - 1``.
 
     Fields of pydantic models accept a Quantity, a string (with surrounding white space, as Kubernetes does in JSON) or
-    a number, and are dumped as the canonical string in every mode.
+    a number, and are dumped as the canonical string in every mode. pydantic's limits apply to them:
+    ``memory: dra.Quantity = Field(ge="1Gi", le="80Gi", multiple_of="1Mi")``. Limits are texts, numbers or quantities.
 
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
@@ -171,17 +174,22 @@ class Quantity:
             return NotImplemented
         return self.compare(other) == 0
 
-    def __lt__(self, other: Quantity) -> bool:
-        return self.compare(other) < 0 if isinstance(other, Quantity) else NotImplemented
+    def __lt__(self, other: Quantity | str | float | Decimal) -> bool:
+        return self.compare(_operand(other)) < 0 if isinstance(other, _OPERANDS) else NotImplemented
 
-    def __le__(self, other: Quantity) -> bool:
-        return self.compare(other) <= 0 if isinstance(other, Quantity) else NotImplemented
+    def __le__(self, other: Quantity | str | float | Decimal) -> bool:
+        return self.compare(_operand(other)) <= 0 if isinstance(other, _OPERANDS) else NotImplemented
 
-    def __gt__(self, other: Quantity) -> bool:
-        return self.compare(other) > 0 if isinstance(other, Quantity) else NotImplemented
+    def __gt__(self, other: Quantity | str | float | Decimal) -> bool:
+        return self.compare(_operand(other)) > 0 if isinstance(other, _OPERANDS) else NotImplemented
 
-    def __ge__(self, other: Quantity) -> bool:
-        return self.compare(other) >= 0 if isinstance(other, Quantity) else NotImplemented
+    def __ge__(self, other: Quantity | str | float | Decimal) -> bool:
+        return self.compare(_operand(other)) >= 0 if isinstance(other, _OPERANDS) else NotImplemented
+
+    def __mod__(self, other: Quantity | str | float | Decimal) -> Fraction:
+        if not isinstance(other, _OPERANDS):
+            return NotImplemented
+        return Fraction(_finite(self).as_decimal) % Fraction(_operand(other).as_decimal)
 
     def compare(self, other: Quantity) -> int:
         """Return -1 if this quantity is less than the other by the exact number, 1 if it is greater, else 0."""
@@ -205,7 +213,30 @@ class Quantity:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        return text_schema(_from_json, accepts_numbers=True)
+        return text_schema(_from_json, accepts_numbers=True, metadata=dict(QUANTITY_SCHEMA))
+
+
+_OPERANDS: Final = (Quantity, str, int, float, Decimal)
+QUANTITY_SCHEMA: Final = {"dra_kit_format": "quantity"}
+"""Marks the pydantic schema of a quantity, which accepts strings and numbers."""
+
+
+def _operand(value: Quantity | str | float | Decimal) -> Quantity:
+    return value if isinstance(value, Quantity) else _from_json(value)
+
+
+_AnyQuantity = TypeVar("_AnyQuantity", bound=Quantity)
+
+
+def _finite(value: _AnyQuantity) -> _AnyQuantity:
+    """Return a quantity with few enough digits: converting ``1e2147483647`` to a fraction would never end.
+
+    Raises:
+        InvalidQuantity: it has too many.
+    """
+    if value.as_decimal.adjusted() >= MAX_DIGITS:
+        raise InvalidQuantity(f"a quantity has at most {MAX_DIGITS} digits; write a smaller exponent", "numeric")
+    return value
 
 
 def _from_json(value: Any) -> Quantity:
@@ -356,8 +387,6 @@ _PATTERN: Final = (
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
 """The pattern that controller-gen generates for a ``resource.Quantity``."""
-QUANTITY_SCHEMA: Final = {"dra_kit_format": "quantity"}
-"""Marks the pydantic schema of a quantity, which accepts strings and numbers."""
 
 
 class QuantityField(Quantity):
@@ -367,8 +396,7 @@ class QuantityField(Quantity):
     ``1024Mi``, but a Quantity becomes ``1Gi``. Models dump the text; sums and differences are plain quantities. Its
     JSON schema is that of quantities in CustomResourceDefinitions.
 
-    pydantic's limits apply: ``memory: dra.QuantityField = Field(ge="1Gi", le="80Gi", multiple_of="1Mi")``. Limits are
-    texts, numbers or quantities; ``<``, ``<=``, ``>``, ``>=`` and ``%`` accept the same.
+    pydantic's limits apply as to a Quantity.
 
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
@@ -394,21 +422,6 @@ class QuantityField(Quantity):
 
     def __repr__(self) -> str:
         return f"QuantityField({self.text!r})"
-
-    def __lt__(self, other: Quantity | str | float) -> bool:
-        return self.compare(_limit(other)) < 0
-
-    def __le__(self, other: Quantity | str | float) -> bool:
-        return self.compare(_limit(other)) <= 0
-
-    def __gt__(self, other: Quantity | str | float) -> bool:
-        return self.compare(_limit(other)) > 0
-
-    def __ge__(self, other: Quantity | str | float) -> bool:
-        return self.compare(_limit(other)) >= 0
-
-    def __mod__(self, other: Quantity | str | float) -> Fraction:
-        return Fraction(self.as_decimal) % Fraction(_limit(other).as_decimal)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
@@ -451,20 +464,11 @@ def quantity_limit(schema: Mapping[str, Any]) -> tuple[str, Quantity] | None:
     [(name, given)] = function.keywords.items()
     if name not in _LIMITS:
         raise ValueError(f"{name} does not apply to quantities")
-    limit = _limit(given)
+    limit = _operand(given)
     if name == "multiple_of" and not limit.sign:
         raise ValueError("multiple_of is 0")
     return name, limit
 
 
-def _limit(value: Quantity | str | float) -> Quantity:
-    if isinstance(value, Quantity):
-        return value
-    return Quantity(repr(value)) if isinstance(value, float) else Quantity(value)
-
-
 def _field_from_json(value: Any) -> QuantityField:
-    field = QuantityField(repr(value) if isinstance(value, float) else value)
-    if field.as_decimal.adjusted() >= MAX_DIGITS:  # converting `1e2147483647` to an int would never end
-        raise InvalidQuantity(f"a quantity has at most {MAX_DIGITS} digits; write a smaller exponent", "numeric")
-    return field
+    return _finite(QuantityField(repr(value) if isinstance(value, float) else value))

@@ -182,8 +182,8 @@ class ClaimEvents:
     """Signals about claims.
 
     Attributes:
-        prepared: a claim was prepared again, or new facts about its devices were reported.
-        resumed: a claim is still prepared as before; this may not have been reported yet.
+        prepared: a claim was prepared, for the first time or again, or new facts about its devices were reported.
+        resumed: a claim is still prepared as before; its status may not have been written yet.
         failed: a claim could not be prepared, and why.
         released: a claim is released.
     """

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dra_kit.author.prepared import DeviceStatus, Prepared
-from dra_kit.client.api import APPLY, Client
+from dra_kit.client.api import Client
+from dra_kit.client.claim_writes import write_device_statuses
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, PermanentError, StoreError, Unavailable
 from dra_kit.kubernetes.resource import v1
@@ -30,9 +31,9 @@ _LAST_WRITES: Final = 2.0  # seconds for pending writes when the process stops
 class ClaimStatusWriter:
     """A part of the node process that writes the status of claims; the latest state of each claim wins.
 
-    It uses server-side apply with the driver's own field manager, so that entries of other drivers on the same claim
-    stay unchanged. It needs ``patch`` on ``resourceclaims/status``, and since Kubernetes 1.36 also
-    ``associated-node:patch`` on ``resourceclaims/driver``.
+    Entries of other drivers on the same claim stay unchanged. It needs ``patch`` and ``update`` on
+    ``resourceclaims/status``, and since Kubernetes 1.36 also ``associated-node:patch`` and ``associated-node:update``
+    on ``resourceclaims/driver``.
 
     The records are read again before a write: the driver's other process may have changed them meanwhile.
     """
@@ -134,23 +135,10 @@ class ClaimStatusWriter:
         return all(self._entry(device) in there for device in record.devices if device.status is not None)
 
     async def _apply(self, record: ClaimRecord) -> None:
-        body = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            # with the UID, the server rejects a write to another claim of the same name
-            "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid},
-            "status": {"devices": [self._entry(device) for device in record.devices if device.status is not None]},
-        }
+        entries = [self._entry(device) for device in record.devices if device.status is not None]
         try:
-            await self._client.patch(
-                RESOURCE_CLAIMS,
-                record.name,
-                body,
-                record.namespace,
-                content_type=APPLY,
-                subresource="status",
-                field_manager=self._driver,
-                force=True,
+            await write_device_statuses(
+                self._client, ClaimReference(record.namespace, record.name, record.uid), entries, self._driver
             )
             hit(Failpoint.STATUS_WRITTEN)
         except Unavailable:

@@ -26,11 +26,12 @@ _SYS_DEVICE: Final = re.compile(r"/sys/(bus/[^/]+/devices|class/(?!net/)[^/]+|bl
 class GoneHardware:
     """Judges the exceptions of effects; used only in the main loop.
 
-    Hardware is gone if the author's code says so (:class:`dra_kit.HardwareGone`) or the kernel does (``ENODEV``). It is
-    also gone if a file is missing (``ENOENT``, or ``ENXIO`` for one of the kernel), and the inventory lacks the device
-    of the claim, or the folder of the device is missing, too. Any other missing file may be a mistake, such as a mount
-    that the driver's pod lacks, or a kernel module that is not loaded yet: the effect must not be forgotten then. The
-    same holds before the first inventory, and if the devices are unknown because the record of the claim is lost.
+    Hardware is gone if the author's code says so (:class:`dra_kit.HardwareGone`). It is also gone if a file is missing
+    (``ENOENT``, or ``ENODEV`` and ``ENXIO`` for one of the kernel), and the inventory lacks the device of the claim, or
+    the folder of the device is missing, too. Any other missing file may be a mistake, such as a mount that the driver's
+    pod lacks, or a kernel module that is not loaded yet, and Linux answers ``ENODEV`` for a present device without its
+    driver, too (``unbind_store`` and ``bind_store`` in ``drivers/base/bus.c``): the effect must not be forgotten then.
+    The same holds before the first inventory, and if the devices are unknown because the record of the claim is lost.
 
     Args:
         inventory: None if there is never one, as in the tests of a driver; then each missing folder is of the device.
@@ -62,13 +63,12 @@ class GoneHardware:
             return True
         if not isinstance(error, OSError) or _starts_program(error.__traceback__):
             return False
-        if error.errno == errno.ENODEV:
-            return True
-        if error.errno != errno.ENOENT and (error.errno != errno.ENXIO or not _is_kernel_path(error.filename)):
+        of_kernel = error.errno in {errno.ENODEV, errno.ENXIO} and _is_kernel_path(error.filename)
+        if error.errno != errno.ENOENT and not of_kernel:
             return False
         path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
         if self._inventory is None:
-            return error.errno == errno.ENXIO or (path is not None and _may_be_of_device(path))
+            return of_kernel or (path is not None and _may_be_of_device(path))
         devices = self._devices(claims)
         if self._lacks_device_of(path, devices) or (path is not None and _is_device_folder(path, _names(devices))):
             return True

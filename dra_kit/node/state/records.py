@@ -49,6 +49,9 @@ class DeviceRecord(BaseModel):
 class ClaimRecord(BaseModel):
     """A prepared claim, valid for its UID *and* its allocation.
 
+    A new field needs a default, because records of older releases lack it. The version of the tables stays, because
+    older releases accept fields that they do not know.
+
     Attributes:
         allocation: fingerprint of this driver's results and configs; another one requires another preparation.
         boot_id: the boot it was prepared in; after a reboot it is prepared again.

@@ -28,7 +28,6 @@ from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
-from dra_kit.sandbox.containers.networks import NetworkFile, NetworkNamespace, PodNetwork
 from dra_kit.sandbox.containers.nri import (
     REQUEST_TIMEOUT,
     HookAdjustment,
@@ -38,7 +37,13 @@ from dra_kit.sandbox.containers.nri import (
     pod_message,
     rpc_error,
 )
-from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
+from dra_kit.sandbox.containers.processes import (
+    MARK_VARIABLE,
+    NetworkFile,
+    NetworkNamespace,
+    PodNetwork,
+    ReaperClient,
+)
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
     ContainerExit,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.client.api import Client
+from dra_kit.client.claim_writes import create_claim, write_finalizers
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -26,7 +28,6 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
 )
 from dra_kit.kubernetes.scheduler.pod_groups import group_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.claim_finalizers import write_finalizers
 from dra_kit.sandbox.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.informers import SharedInformers
 
@@ -182,7 +183,7 @@ class ResourceClaimController:
             text = f'resource claim template "{template_name}": {missing}'
             raise NotFound(text, status=error.status, reason=error.reason) from None
         try:
-            created = await self._client.create(RESOURCE_CLAIMS, make(owner, entry, template))
+            created = await create_claim(self._client, template, partial(make, owner, entry))
         except KubeError as error:
             error.text = f"create ResourceClaim : {error.text}"
             raise

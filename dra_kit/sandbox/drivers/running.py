@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
 from dra_kit.sandbox.control_plane import first_error
@@ -37,6 +38,11 @@ class DriverHost(Protocol):
     @property
     def informers(self) -> SharedInformers:
         """The informers of the cluster's objects."""
+        ...
+
+    @property
+    def client(self) -> Client:
+        """A client that may do everything."""
         ...
 
     @property
@@ -156,14 +162,14 @@ class RunningDrivers:
         await self._published(self._controls)
 
     async def _published(self, controls: Sequence[SandboxDriverControl]) -> None:
-        """Wait until drivers are registered on each node and have published something."""
+        """Wait until drivers are registered on each node and have published their pools, if they have any."""
         begin = time.monotonic()
         reported = False
         while waiting := [
             (control.name, node.name)
             for control in controls
             for node in control.nodes
-            if not (self._has_slices(control.on(node), node.name) and control.on(node).serves())
+            if not (control.on(node).serves() and await self._has_published(control.on(node), node.name))
         ]:
             self.check()
             seconds = time.monotonic() - begin
@@ -178,11 +184,17 @@ class RunningDrivers:
                 )
             await asyncio.sleep(_POLL)
 
-    def _has_slices(self, driver: NodeDriver, node: str) -> bool:
-        specs = [item["spec"] for item in self._cluster.informers.objects(RESOURCE_SLICES).values()]
-        nodes = {spec.get("nodeName") for spec in specs if spec["driver"] == driver.name}
-        # slices of no node may be all that it publishes, or those of its controller role
-        return node in nodes or (None in nodes and driver.ready)
+    async def _has_published(self, driver: NodeDriver, node: str) -> bool:
+        followed = [item["spec"] for item in self._cluster.informers.objects(RESOURCE_SLICES).values()]
+        nodes = {spec.get("nodeName") for spec in followed if spec["driver"] == driver.name}
+        if node in nodes or not driver.ready:
+            return node in nodes
+        if None in nodes:  # slices of no node may be all that it publishes, or those of its controller role
+            return True
+        # it has no pools, or its slices are not followed yet
+        selector = f"spec.driver={driver.name}"
+        stored = (await self._cluster.client.list(RESOURCE_SLICES, field_selector=selector)).items
+        return not any(item["spec"].get("nodeName") in {None, node} for item in stored)
 
     # --- how they are
 
@@ -233,5 +245,6 @@ class RunningDrivers:
             f"{control.name if len(self._controls) > 1 else ''} on {node.name}: {line}".lstrip()
             for node in self._cluster.nodes
             for control in self._controls
+            if control.nodes  # a driver may have a controller alone
             for line in lines(control, node)
         ]

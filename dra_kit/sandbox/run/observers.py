@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from typing_extensions import override
 
-from dra_kit.client.resources import PODS, REPLICA_SETS
+from dra_kit.client.resources import PODS, REPLICA_SETS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import object_key, object_name, pod_claims, pod_reference
@@ -29,6 +29,7 @@ from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems
 from dra_kit.sandbox.views.live import LiveView
+from dra_kit.slices.publisher import NOT_PUBLISHED
 
 
 class RunObserver(StoryObserver):
@@ -108,7 +109,9 @@ class FilesStory(RunObserver):
         causes = await self._causes([pod for pod in pods if not pod["spec"].get("nodeName")])
         outcome = judge_pods(pods, self._shown.problems.by_uid, causes, self._refused(pods))
         deleted = filter(None, map(self._shown.problems.deleted.get, [item.uid for item in made]))
-        return PodsOutcome(outcome.settled and not lacking, (*outcome.failures, *deleted, *lacking))
+        failures = (*outcome.failures, *deleted, *lacking)
+        reasons = drivers_without_devices(self._sandbox) if failures else ()
+        return PodsOutcome(outcome.settled and not lacking, (*failures, *reasons))
 
     # --- dra_kit.sandbox.stories.runner.StoryObserver
 
@@ -212,6 +215,24 @@ class FilesStory(RunObserver):
         kubeconfig = str(self._sandbox.kubeconfig.absolute())
         words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha]
         return shlex.join(words)
+
+
+def drivers_without_devices(sandbox: Sandbox) -> list[str]:
+    """Return a text for each driver that offers no device: it may find none, or they depend on objects to come."""
+    slices = sandbox.informers.objects(RESOURCE_SLICES).values()
+    offering = {item["spec"]["driver"] for item in slices if item["spec"].get("devices")}
+    problems = sandbox.log.problems[-3:]
+    refused = not set(problems).isdisjoint(sandbox.log.problems_of(NOT_PUBLISHED))
+    found = list[str]()
+    for name in sandbox.drivers:
+        if name not in offering:
+            withheld = any(driver.policy for driver in sandbox.control(name).driver.drivers)
+            empty = (
+                f"discover() yielded an empty inventory{', or the policy withholds all devices' if withheld else ''}"
+            )
+            causes = problems if refused else [empty, *problems]
+            found.append(f"driver {name} offers no device: {'; '.join(causes)}")
+    return found
 
 
 class RunDisplay(Struct, frozen=True, kw_only=True):

@@ -11,13 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.errors import ConfigurationError
 from dra_kit.files import replace_private
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.records import RunEnded
-from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay
+from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay, drivers_without_devices
 from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
@@ -26,12 +25,9 @@ from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems, RunReport, writes_by_agent
 from dra_kit.sandbox.views.live import LiveView
-from dra_kit.slices.publisher import NOT_PUBLISHED
 from dra_kit.text import counted
 
-_POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
-_DEVICE_SECONDS: Final = 3.0
 
 
 class RunTask(Struct, frozen=True, kw_only=True):
@@ -137,8 +133,8 @@ class SandboxSession:
 
     async def _work(self, sandbox: Sandbox) -> None:
         await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])
-        for driver in sandbox.drivers:
-            await self._look_at_devices(sandbox, driver)
+        for text in drivers_without_devices(sandbox):
+            self._view.entry(text, fg="yellow")
         for story in self._task.stories:
             await self._story(sandbox, story)
         if self._task.files:
@@ -190,26 +186,6 @@ class SandboxSession:
             self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()
-
-    async def _look_at_devices(self, sandbox: Sandbox, driver: str) -> None:
-        """Wait a moment for the devices of a driver; one without any is of no use to the pods of files."""
-        end = time.monotonic() + _DEVICE_SECONDS
-        while not self._has_devices(sandbox, driver):
-            if not self._task.files or time.monotonic() > end:
-                problems = sandbox.log.problems[-3:]
-                refused = not set(problems).isdisjoint(sandbox.log.problems_of(NOT_PUBLISHED))
-                causes = problems if refused else ["discover() yielded an empty inventory", *problems]
-                text = f"driver {driver} offers no device: {'; '.join(causes)}"
-                if self._task.files:
-                    raise SandboxError(text)
-                self._view.entry(text, fg="yellow")
-                return
-            await asyncio.sleep(_POLL)
-
-    @staticmethod
-    def _has_devices(sandbox: Sandbox, driver: str) -> bool:
-        slices = sandbox.informers.objects(RESOURCE_SLICES).values()
-        return any(item["spec"].get("devices") for item in slices if item["spec"]["driver"] == driver)
 
     def _write_report(self) -> None:
         path = self._task.report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -100,6 +101,15 @@ class Cluster(Protocol):
         """Names of the drivers that the story is about."""
         ...
 
+    @property
+    def kubeconfig(self) -> Path:
+        """A file with the credentials of the cluster.
+
+        Raises:
+            ConfigurationError: the file does not exist.
+        """
+        ...
+
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         """Return the container's environment; empty while it has not started."""
         ...
@@ -155,13 +165,15 @@ class ContainerFacts(Struct, frozen=True):
     node by the paths in the container. ``cpuset`` has the CPUs that it may use (``0-3,8``), and is empty for all. The
     three are None if unknown. ``health`` has ``Healthy``, ``Unhealthy`` or
     ``Unknown`` for each device, by the pod's name of the claim, followed by ``/<request>`` if the container names a
-    request (``allocatedResourcesStatus``, KEP-4680).
+    request (``allocatedResourcesStatus``, KEP-4680). ``device_health`` has the same by the ``resourceID`` of each
+    device: its CDI name, or ``<driver>/<pool>/<device>``.
     """
 
     exit_code: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     output: str = ""
     health: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    device_health: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     device_nodes: Mapping[str, str] | None = field(default_factory=dict)
     mounts: Mapping[str, str] | None = field(default_factory=dict)
     cpuset: str | None = ""
@@ -219,10 +231,18 @@ class StoryFacts(Struct, frozen=True):
 
 
 async def gather(cluster: Cluster, namespace: str, pods: Iterable[str], claims: Iterable[str]) -> StoryFacts:
-    """Look at pods and claims."""
-    events = (await cluster.client.list(EVENTS, namespace)).items
-    found_pods = {name: await _pod(cluster, namespace, name, events) for name in pods}
-    found_claims = {name: await _claim(cluster, namespace, name, events) for name in claims}
+    """Look at pods and claims, ``<name>`` in a namespace or ``<namespace>/<name>``."""
+    events: dict[str, Sequence[Mapping[str, Any]]] = {namespace: (await cluster.client.list(EVENTS, namespace)).items}
+
+    async def place(name: str) -> tuple[str, str, Sequence[Mapping[str, Any]]]:
+        given, _, plain = name.rpartition("/")
+        home = given or namespace
+        if home not in events:
+            events[home] = (await cluster.client.list(EVENTS, home)).items
+        return home, plain, events[home]
+
+    found_pods = {name: await _pod(cluster, *await place(name)) for name in pods}
+    found_claims = {name: await _claim(cluster, *await place(name)) for name in claims}
     return StoryFacts(
         {name: facts for name, facts in found_pods.items() if facts is not None},
         {name: facts for name, facts in found_claims.items() if facts is not None},
@@ -237,6 +257,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
     status = pod.get("status", {})
     statuses = {item["name"]: item for item in status.get("containerStatuses", [])}
     states = {container: item.get("state", {}) for container, item in statuses.items()}
+    health = {container: _health(item) for container, item in statuses.items()}
     containers = {}
     for container in (item["name"] for item in pod["spec"]["containers"]):
         state = states.get(container, {})
@@ -245,7 +266,8 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
                 exit_code=state.get("terminated", {}).get("exitCode"),
                 environment=await cluster.environment(namespace, name, container),
                 output=await cluster.output(namespace, name, container),
-                health=_health(statuses[container]),
+                health={claim: tuple(of.values()) for claim, of in health[container].items()},
+                device_health=health[container],
                 device_nodes=await cluster.device_nodes(namespace, name, container),
                 mounts=await cluster.mounts(namespace, name, container),
                 cpuset=await cluster.cpuset(namespace, name, container),
@@ -273,11 +295,11 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
     )
 
 
-def _health(status: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _health(status: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return {
-        entry["name"].removeprefix("claim:"): tuple(
-            item.get("health", "Unknown") for item in entry.get("resources", [])
-        )
+        entry["name"].removeprefix("claim:"): {
+            item["resourceID"]: item.get("health", "Unknown") for item in entry.get("resources", [])
+        }
         for entry in status.get("allocatedResourcesStatus", [])
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,11 +12,16 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.apiserver.api import KINDS
-from dra_kit.client.api import Client
+from dra_kit.client.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.values.json import byte_length, go_json
+from dra_kit.text import did_you_mean
 
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_LAST_APPLIED_MAX: Final = 200_000  # bytes; the annotations of an object may have 262,144
 _FIRST: Final = ("Namespace", "CustomResourceDefinition", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim")
 
 
@@ -78,11 +84,58 @@ async def apply_object(
     placed = in_namespace(resource, body, namespace)
     with _naming(where):
         try:
-            stored = await client.create(resource, placed, strict=True)
+            stored = await client.create(resource, annotated(placed), strict=True)
         except Conflict:
-            metadata = placed["metadata"]
-            stored = await client.patch(resource, metadata["name"], body, metadata.get("namespace"), strict=True)
+            stored = await update_object(client, resource, placed)
     return AppliedManifest(resource, stored)
+
+
+def annotated(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object with the annotation in which ``kubectl apply`` finds what was applied before.
+
+    The annotation is left out if it is too long for an object, or if the object is not JSON, which the client rejects.
+    """
+    try:
+        sent = json.loads(json.dumps(body, allow_nan=False))
+    except (TypeError, ValueError):
+        return body
+    given = sent["metadata"].get("annotations") or {}
+    if not isinstance(given, dict):
+        return body  # the API server rejects it
+    annotations = {key: text for key, text in given.items() if key != _LAST_APPLIED}
+    text = go_json({**sent, "metadata": {**sent["metadata"], "annotations": annotations}}) + "\n"
+    if byte_length(text) > _LAST_APPLIED_MAX:
+        return body
+    return {**sent, "metadata": {**sent["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
+
+
+async def update_object(client: Client, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Change an existing object as ``kubectl apply`` does, and return it as stored.
+
+    Fields of the manifest that was applied before are removed if this one lacks them. Fields that the API server or
+    other clients have set stay. Items of lists are merged by the keys of their type; custom resources have none.
+
+    Raises:
+        KubeError: the API server rejects the change, also for an unknown field.
+    """
+    name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
+    live = await client.get(resource, name, namespace)
+    kind = next((kind for kind in KINDS if (kind.group, kind.plural) == (resource.group, resource.plural)), None)
+    type_name = "" if kind is None else kind.types.get(resource.version, "")
+    patch = apply_patch(_last_applied(live), annotated(body), live, type_name)
+    if not patch:
+        return live
+    content_type = STRATEGIC_MERGE_PATCH if type_name else MERGE_PATCH
+    return await client.patch(resource, name, patch, namespace, content_type=content_type, strict=True)
+
+
+def _last_applied(live: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the manifest that was applied before; empty if the object was not applied."""
+    try:
+        former = json.loads((live["metadata"].get("annotations") or {}).get(_LAST_APPLIED, "{}"))
+    except ValueError:
+        return {}
+    return former if isinstance(former, dict) else {}
 
 
 async def dry_run(
@@ -128,48 +181,75 @@ def in_namespace(resource: Resource, body: Mapping[str, Any], namespace: str) ->
     return {**body, "metadata": {**({"namespace": namespace} if resource.namespaced else {}), **body["metadata"]}}
 
 
-def update_patch(former: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch with which ``kubectl apply`` updates an object; empty if nothing changes.
+def apply_patch(
+    former: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any], type_name: str
+) -> dict[str, Any]:
+    """Return the patch with which ``kubectl apply`` updates an object or a part of one; empty if nothing changes.
 
-    Lists whose items have names are merged by name, as kubectl merges containers and volumes; others are replaced.
+    It removes what ``former`` has and ``wanted`` lacks. Everything else that only ``live`` has stays. Source:
+    k8s.io/apimachinery 0.37 ``pkg/util/strategicpatch`` and ``pkg/util/jsonmergepatch``.
 
     Args:
         former: the manifest that was applied before; empty if it is not known.
         wanted: the manifest.
         live: the object as the API server has it.
+        type_name: the type of the object, for a strategic merge patch; empty for a JSON merge patch.
     """
-    return _merge_patch(live, _three_way(former, wanted, live))
-
-
-def _three_way(former: Any, wanted: Any, live: Any) -> Any:
-    if isinstance(wanted, Mapping) and isinstance(live, Mapping):
-        known = former if isinstance(former, Mapping) else {}
-        given = {key: value for key, value in wanted.items() if value is not None}
-        removed = {*known, *wanted} - given.keys()
-        merged = {key: value for key, value in live.items() if key not in removed}
-        return merged | {key: _three_way(known.get(key), value, live.get(key)) for key, value in given.items()}
-    if _has_names(wanted) and _has_names(live):
-        known = {item["name"]: item for item in former} if _has_names(former) else {}
-        there = {item["name"]: item for item in live}
-        names = {item["name"] for item in wanted}
-        merged_items = [_three_way(known.get(item["name"]), item, there.get(item["name"])) for item in wanted]
-        return [*merged_items, *(item for item in live if item["name"] not in {*names, *known})]
-    return wanted
-
-
-def _has_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, Mapping) and "name" in item for item in value)
-
-
-def _merge_patch(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    patch: dict[str, Any] = dict.fromkeys(key for key in live if key not in wanted)
+    patch: dict[str, Any] = dict.fromkeys(key for key in former if key not in wanted and key in live)
     for key, value in wanted.items():
-        before = live.get(key)
-        if isinstance(value, Mapping) and isinstance(before, Mapping):
-            patch |= {key: inner} if (inner := _merge_patch(before, value)) else {}
-        elif key not in live or before != value:
+        current, known, entry = live.get(key), former.get(key), _field_of(type_name, key)
+        if isinstance(value, Mapping) and isinstance(current, Mapping) and "replace" not in entry.patch:
+            patch |= {key: inner} if (inner := _item_patch(known, value, current, entry)) else {}
+        elif isinstance(value, list) and isinstance(current, list) and "merge" in entry.patch:
+            patch |= _list_patch(key, known if isinstance(known, list) else [], value, current, entry)
+        elif go_json(value) != go_json(current):
             patch[key] = value
     return patch
+
+
+def _field_of(type_name: str, name: str) -> SchemaField:
+    """Return the schema of a field; the API server rejects unknown ones."""
+    if type_name.startswith(MAP):
+        return SchemaField(item_type(type_name))
+    known = struct(type_name)
+    return SchemaField("") if known is None or name not in known.fields else known.fields[name]
+
+
+def _item_patch(former: Any, wanted: Mapping[str, Any], live: Mapping[str, Any], entry: SchemaField) -> dict[str, Any]:
+    """Return the patch of a field, or of an item of a list, that contains fields."""
+    patch = apply_patch(former if isinstance(former, Mapping) else {}, wanted, live, entry.type.removeprefix(LIST))
+    if patch and "retainKeys" in entry.patch:
+        patch["$retainKeys"] = sorted(key for key, value in wanted.items() if value is not None)
+    return patch
+
+
+def _list_patch(name: str, former: list[Any], wanted: list[Any], live: list[Any], entry: SchemaField) -> dict[str, Any]:
+    """Return the patch of a list whose items are merged: the fields of the object that contains the list."""
+    if not entry.merge_key:
+        added, removed = [item for item in wanted if item not in live], [item for item in former if item not in wanted]
+        lists = {name: added, f"$deleteFromPrimitiveList/{name}": [item for item in removed if item in live]}
+        order = wanted
+    else:
+        there, given, known = (_by_key(items, entry.merge_key) for items in (live, wanted, former))
+        if there is None or given is None:  # an item lacks its key, or two have the same
+            return {} if wanted == live else {name: [*wanted, {"$patch": "replace"}]}
+        changes = {key: item if key not in there else _item_patch((known or {}).get(key), item, there[key], entry)
+                   for key, item in given.items()}  # fmt: skip
+        gone = [{"$patch": "delete", entry.merge_key: key} for key in known or {} if key in there.keys() - given.keys()]
+        lists = {name: [{entry.merge_key: key, **change} for key, change in changes.items() if change] + gone}
+        order = [{entry.merge_key: key} for key in given]
+        wanted, live = list(given), list(there)
+    moved = [item for item in live if item in wanted] != [item for item in wanted if item in live]
+    patch = {key: items for key, items in lists.items() if items}
+    return patch | {f"$setElementOrder/{name}": order} if patch or moved else {}
+
+
+def _by_key(items: list[Any], key: str) -> dict[Any, Mapping[str, Any]] | None:
+    """Return items by their merge key; None if one lacks it or two have the same."""
+    if not all(isinstance(item, Mapping) and isinstance(item.get(key), str | int) for item in items):
+        return None
+    found = {item[key]: item for item in items}
+    return found if len(found) == len(items) else None
 
 
 class Manifest(Struct, frozen=True):
@@ -188,8 +268,13 @@ class Manifest(Struct, frozen=True):
         """``metadata.name``."""
         return str(self.body["metadata"]["name"])
 
+    @property
+    def namespace(self) -> str:
+        """``metadata.namespace``; empty for the namespace of the story or test."""
+        return str(self.body["metadata"].get("namespace") or "")
+
     def __str__(self) -> str:
-        return f"{self.kind}/{self.name}"
+        return "/".join(filter(None, (self.kind, self.namespace, self.name)))
 
 
 def load_manifests(path: Path) -> tuple[Manifest, ...]:
@@ -228,11 +313,6 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     metadata = document["metadata"]
     if not isinstance(metadata.get("name"), str):
         raise ConfigurationError(f"{where} ({document['kind']}) has no metadata.name")
-    if metadata.get("namespace"):
-        raise ConfigurationError(
-            f"{where} ({document['kind']}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
-            "story has its own namespace"
-        )
     return Manifest(file, document)
 
 
@@ -273,6 +353,27 @@ class KindDiscovery:
                 f"{_why_unserved(version, kind)}"
             )
         return found
+
+    async def named(self, kind: str, version: str = "") -> Resource:
+        """Return the resource of a kind; without an apiVersion, the first that has it: ``v1``, then the other groups.
+
+        Raises:
+            ConfigurationError: the server does not serve the kind, or not in this version.
+            KubeError: the server does not answer.
+        """
+        if version:
+            return await self.resource(f"{version} {kind}", {"apiVersion": version, "kind": kind})
+        groups = (await self._client.get_path("/apis"))["groups"]
+        for served in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
+            if kind not in self._known.get(served, {}):
+                self._known[served] = await self._discover(served)
+            if found := self._known[served].get(kind):
+                return found
+        kinds = {name for known in self._known.values() for name in known}
+        raise ConfigurationError(
+            f"kind {kind} is not served{did_you_mean(kind, kinds) or ';'} write the kind as in a manifest, or pass "
+            "api_version"
+        )
 
     async def _discover(self, version: str) -> dict[str, Resource]:
         group, _, name = version.rpartition("/")

@@ -79,6 +79,7 @@ Texts = Annotated[
 Numbers = Annotated[str, AfterValidator(_numbers)]
 StepName = Annotated[str, AfterValidator(_step), WithJsonSchema({"type": "string", "enum": list(NodeStep.__members__)})]
 Scalar = bool | int | str
+Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
 
 class StoryPart(BaseModel):
@@ -144,8 +145,10 @@ class ContainerExpectation(StoryPart):
         description='The CPUs that the container may use, such as `"0-3,8"`; `""`: all, because no hook has set any.',
     )
     output: Texts = Field(default=(), description="The output of the container contains all of these texts.")
-    health: Mapping[str, Literal["Healthy", "Unhealthy", "Unknown"]] = Field(
-        default={}, description="The health of all devices of the pod's claim of this name, or of `<claim>/<request>`."
+    health: Mapping[str, Health | Mapping[str, Health]] = Field(
+        default={},
+        description="The health of all devices of the pod's claim of this name, or of `<claim>/<request>`; or of "
+        "single devices, by `<device>` or `<pool>/<device>`.",
     )
 
 
@@ -184,7 +187,11 @@ class ClaimExpectation(StoryPart):
 class DeviceExpectation(StoryPart):
     """What must be true of a published device."""
 
-    attributes: Mapping[str, Scalar] = Field(default={}, description="The device has these, and may have others.")
+    attributes: Mapping[str, Scalar | list[Scalar]] = Field(
+        default={},
+        description="The device has these, and may have others. Names are as published: those of other domains begin "
+        "with the domain, such as `resource.kubernetes.io/pcieRoot`.",
+    )
     capacity: Mapping[str, str] = Field(
         default={}, description="The device has these as published, and may have others."
     )

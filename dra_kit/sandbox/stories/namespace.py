@@ -25,7 +25,7 @@ from dra_kit.client.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
+from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.resource.objects import finalizer_note, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
@@ -45,9 +45,10 @@ from dra_kit.sandbox.stories.facts import (
 from dra_kit.sandbox.stories.manifests import (
     KindDiscovery,
     Manifest,
+    annotated,
     apply_object,
     in_namespace,
-    update_patch,
+    update_object,
 )
 
 POLL_SECONDS = 0.3
@@ -72,7 +73,7 @@ class CreatedObject(Struct, frozen=True):
     object: ObjectView = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.manifest.kind}/{self.name}"
+        return "/".join(filter(None, (self.manifest.kind, self.manifest.namespace, self.name)))
 
     @property
     def name(self) -> str:
@@ -150,16 +151,19 @@ class StoryNamespace:
             await self.close()  # it may exist
             raise
 
-    async def create(self, manifest: Manifest) -> None:
+    async def create(self, manifest: Manifest, *, applied: bool = False) -> None:
         """Create an object, in the namespace if it is namespaced; an existing object is not changed.
+
+        With ``applied``, the object contains what was applied, for the next ``kubectl apply``.
 
         Raises:
             ConfigurationError: the API server has no such kind.
             KubeError: the API server rejects it; unknown fields are rejected, too.
         """
         resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
-        made = CreatedObject(manifest, resource, self.namespace if resource.namespaced else None)
-        body = in_namespace(resource, manifest.body, self.namespace)
+        made = CreatedObject(manifest, resource, self._place(resource, manifest.namespace))
+        placed = in_namespace(resource, manifest.body, self.namespace)
+        body = annotated(placed) if applied else placed
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # recorded first: if the request is interrupted, the object may exist
         self.created.append(made)
@@ -169,7 +173,7 @@ class StoryNamespace:
                 stored = await self._client.create(resource, body, strict=True)
             except KubeError as error:
                 problem = error
-                if not (isinstance(error, Forbidden) and await self._lacks_account(resource, body)):
+                if not (isinstance(error, Forbidden) and await self._lacks_account(resource, body, made.namespace)):
                     break
             else:
                 self.created[self.created.index(made)] = replace(made, object=stored)
@@ -189,29 +193,18 @@ class StoryNamespace:
             KubeError: the API server rejects it; unknown fields are rejected, too.
         """
         try:
-            await self.create(manifest)
-        except Conflict as error:
-            problem: KubeError = error
+            await self.create(manifest, applied=True)
+        except Conflict:
             resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
-            place = self.namespace if resource.namespaced else None
+            place = self._place(resource, manifest.namespace)
             key = (resource, manifest.name, place)
             known = next((item for item in self.created if (item.resource, item.name, item.namespace) == key), None)
-            async for _ in self.until_deadline():
-                live = await self._client.get(resource, manifest.name, place)
-                if known is None:
-                    self._former_objects.setdefault(key, live)
-                patch = update_patch({} if known is None else known.manifest.body, manifest.body, live)
-                if patch:
-                    patch.setdefault("metadata", {})["resourceVersion"] = live["metadata"]["resourceVersion"]
-                try:
-                    stored = await self._client.patch(resource, manifest.name, patch, place, strict=True)
-                except Conflict as changed:  # by another client, meanwhile
-                    problem = changed
-                    continue
-                if known is not None:
-                    self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
-                return
-            raise problem from None
+            if known is None:
+                self._former_objects.setdefault(key, await self._client.get(resource, manifest.name, place))
+            body = in_namespace(resource, manifest.body, self.namespace)
+            stored = await update_object(self._client, resource, body)
+            if known is not None:
+                self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
 
     async def _restore_objects(self) -> None:
         """Give objects that were not created here the content that they had."""
@@ -223,13 +216,70 @@ class StoryNamespace:
                     resource, {**former, "metadata": {**former["metadata"], "resourceVersion": version}}
                 )
 
-    async def _lacks_account(self, resource: Resource, body: ObjectView) -> bool:
+    def _place(self, resource: Resource, namespace: str) -> str | None:
+        return (namespace or self.namespace) if resource.namespaced else None
+
+    async def get(self, reference: str, version: str = "") -> dict[str, Any]:
+        """Return an object, ``<kind>/<name>`` or ``<kind>/<namespace>/<name>``, that need not be created here.
+
+        Raises:
+            ConfigurationError: the reference is invalid, or the API server has no such kind.
+            KubeError: the object does not exist, or the API server does not answer.
+        """
+        resource, place, name = await self._resolve(reference, version)
+        return await self._client.get(resource, name, place)
+
+    async def list_objects(
+        self, kind: str, version: str = "", *, namespace: str | None = None, label_selector: str = ""
+    ) -> Sequence[dict[str, Any]]:
+        """Return objects of a kind: in this namespace, in another one, or with ``namespace=""`` in all.
+
+        Raises:
+            ConfigurationError: the API server has no such kind.
+            KubeError: the API server does not answer.
+        """
+        resource = await self._kinds.named(kind, version)
+        place = self.namespace if namespace is None else namespace
+        found = await self._client.list(
+            resource, place or None if resource.namespaced else None, label_selector=label_selector
+        )
+        return found.items
+
+    async def patch(
+        self, reference: str, body: Mapping[str, Any], version: str = "", *, subresource: str = ""
+    ) -> dict[str, Any]:
+        """Change an object by a merge patch; one that was not created here gets its former content at the end.
+
+        Raises:
+            ConfigurationError: the reference is invalid, or the API server has no such kind.
+            KubeError: the API server rejects it; unknown fields are rejected, too.
+        """
+        resource, place, name = await self._resolve(reference, version)
+        if not any((item.resource, item.name, item.namespace) == (resource, name, place) for item in self.created):
+            live = await self._client.get(resource, name, place)
+            self._former_objects.setdefault((resource, name, place), live)
+        self._cluster.forget_refusals(self.namespace)
+        return await self._client.patch(resource, name, body, place, subresource=subresource, strict=True)
+
+    async def _resolve(self, reference: str, version: str) -> tuple[Resource, str | None, str]:
+        kind, *parts = reference.split("/")
+        if len(parts) not in {1, 2} or not all((kind, *parts)):
+            raise ConfigurationError(
+                f"{reference!r} is not a reference of an object; write <kind>/<name>, such as Pod/guest, or "
+                "<kind>/<namespace>/<name>"
+            )
+        resource = await self._kinds.named(kind, version)
+        if len(parts) == 2 and not resource.namespaced:
+            raise ConfigurationError(f"{reference}: {kind} is cluster-scoped; leave out the namespace")
+        return resource, self._place(resource, parts[0] if len(parts) == 2 else ""), parts[-1]
+
+    async def _lacks_account(self, resource: Resource, body: ObjectView, namespace: str | None) -> bool:
         """Return whether it is a pod without its service account: a new namespace gets it a moment later."""
         if resource != PODS:
             return False
         name = body.get("spec", {}).get("serviceAccountName") or "default"
         try:
-            await self._client.get(SERVICE_ACCOUNTS, name, self.namespace)
+            await self._client.get(SERVICE_ACCOUNTS, name, namespace)
         except NotFound:
             return True
         return False
@@ -418,7 +468,8 @@ class StoryNamespace:
         """Return the pods of these UIDs that are there."""
         if not uids:
             return []
-        found = await self._list(PODS, self.namespace if self._own else None)
+        others = any(item.manifest.namespace for item in self.created)
+        found = await self._list(PODS, self.namespace if self._own and not others else None)
         return [self._remains.title("Pod", pod) for pod in found if pod["metadata"]["uid"] in uids]
 
     async def _list(self, resource: Resource, namespace: str | None) -> Sequence[dict[str, Any]]:

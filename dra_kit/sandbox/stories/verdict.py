@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
@@ -111,12 +111,34 @@ def _container(
     if expected.cpuset is not None:
         yield from _cpuset(f"{subject}, cpuset", expected.cpuset, container.cpuset)
     for claim, health in expected.health.items():
-        got_health = container.health.get(claim, ())
-        if not got_health or any(item != health for item in got_health):
-            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "not reported")
+        reported = container.device_health.get(claim, {})
+        for device, state in health.items() if isinstance(health, Mapping) else [("", health)]:
+            got_health = (
+                [item for identity, item in reported.items() if _is_of(device, identity)]
+                if device
+                else container.health.get(claim, ())
+            )
+            if not got_health or any(item != state for item in got_health):
+                what = f"device {device} of {claim}" if device else claim
+                yield Mismatch(f"{subject}, health of {what}", state, ", ".join(got_health) or "not reported")
     for text in expected.output:
         if text not in container.output:
             yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))
+
+
+def _is_of(device: str, identity: str) -> bool:
+    """Return whether a ``resourceID`` is that of a device, ``<device>`` or ``<pool>/<device>``.
+
+    It is the kubelet's ``<driver>/<pool>/<device>``, or a CDI name: one of :func:`claim_device_name`, or one that
+    another driver chose, which is expected to be that of the device.
+    """
+    pool, _, name = device.rpartition("/")
+    _, is_cdi, cdi_name = identity.partition("=")
+    parts = cdi_name.split(":")
+    if is_cdi and len(parts) < 4:
+        return cdi_name == name and not pool
+    place, found = parts[2:4] if is_cdi else identity.partition("/")[2].rsplit("/", 1)
+    return found == name and pool.replace("/", "_") in {"", place.replace("/", "_")}
 
 
 def _interfaces(subject: str, expected: Sequence[str], names: Sequence[str] | None) -> Iterator[Mismatch]:
@@ -223,7 +245,13 @@ def _device(subject: str, expected: DeviceExpectation | None, device: PublishedD
     )
     for what, wanted, got in pairs:
         for name, value in wanted.items():
-            if got.get(name) != value or type(got[name]) is not type(value):
-                yield Mismatch(
-                    f"{subject}, {what} {name}", repr(value), repr(got[name]) if name in got else "not given"
-                )
+            # True == 1, but they are values of different types in the API
+            if name not in got or repr(got[name]) != repr(value):
+                actual = repr(got[name]) if name in got else f"not given{_other_domain(name, got)}"
+                yield Mismatch(f"{subject}, {what} {name}", repr(value), actual)
+
+
+def _other_domain(name: str, names: Iterable[str]) -> str:
+    """Return a hint if one of the names differs by its domain only."""
+    plain = name.rpartition("/")[2]
+    return next((f'; did you mean "{other}"?' for other in names if other.rpartition("/")[2] == plain), "")

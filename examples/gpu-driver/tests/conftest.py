@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -122,3 +123,12 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("the NVML binding is not tested: gcc is needed to build a double of NVIDIA's library")
     return build(compiler, tmp_path_factory.mktemp("driver-root"))
+
+
+@pytest.fixture(scope="session")
+def may_mount() -> None:
+    done = subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("containers of make test-gpu are not tested: this user may not mount; run this as root")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import load_credentials
+from dra_kit.sandbox.stories.manifests import apply_files
 from tests.unit.apiserver.programs import User
 from tests.unit.apiserver.test_pod_log import NODE, echo
 
@@ -178,3 +183,58 @@ def test_a_file_with_its_namespace_is_deleted(user: User) -> None:
         'pod "baker" deleted from kitchen namespace',
     ]  # fmt: skip
     assert user.attempt("kubectl", "get", "namespace", "kitchen").returncode == 1
+
+
+def bakery(labels: dict[str, str], strategy: str, **ovens: str) -> dict[str, Any]:
+    """A Deployment with a container for each image."""
+    containers = [
+        {"name": name, "image": image, "env": [{"name": "HEAT", "value": image}, {"name": image, "value": "1"}],
+         "ports": [{"containerPort": 80 + len(image)}], "volumeMounts": [{"name": "box", "mountPath": f"/{image}"}]}
+        for name, image in ovens.items()
+    ]  # fmt: skip
+    source: dict[str, Any] = {"emptyDir": {}} if strategy == "Recreate" else {"configMap": {"name": "crumbs"}}
+    pod = {"containers": containers, "volumes": [{"name": "box", **source}], "nodeSelector": labels}
+    template = {"metadata": {"labels": {"app": "bakery", **labels}}, "spec": pod}
+    spec = {
+        "selector": {"matchLabels": {"app": "bakery"}}, "template": template, "strategy": {"type": strategy}
+    }  # fmt: skip
+    metadata = {"name": "bakery", "namespace": "default", "labels": labels, "finalizers": [f"a.org/{strategy.lower()}"]}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("first", ["kubectl", "files"])
+def test_files_are_applied_as_kubectl_applies_them(user: User, first: str) -> None:
+    former = bakery({"a": "1", "b": "1"}, "RollingUpdate", left="old", right="old", top="old")
+    wanted = bakery({"b": "2"}, "Recreate", top="old", left="new", spare="new")
+    injected = [{"name": "left", "env": [{"name": "THEIRS", "value": "1"}]}, {"name": "sidecar", "image": "theirs"}]
+    spec = {"replicas": 3, "template": {"spec": {"containers": injected}}}
+    theirs = {"metadata": {"labels": {"c": "1"}, "finalizers": ["b.org/x"]}, "spec": spec}
+
+    def by_kubectl(body: dict[str, Any]) -> None:
+        user.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def by_files(body: dict[str, Any]) -> None:
+        (user.home / "bakery.json").write_text(json.dumps(body))
+        asyncio.run(apply_file(user.home))
+
+    def outcome(*applications: Any) -> dict[str, Any]:
+        for body, apply in zip((former, wanted), applications, strict=True):
+            apply(body)
+            if body is former:
+                user.kubectl("patch", "deployment", "bakery", "--type=strategic", "-p", json.dumps(theirs))
+        shown = json.loads(user.kubectl("get", "deployment", "bakery", "-o", "json"))
+        free = {"metadata": {"finalizers": None}}
+        user.kubectl("patch", "deployment", "bakery", "--type=merge", "-p", json.dumps(free))
+        user.kubectl("delete", "deployment", "bakery")
+        for key in ("uid", "creationTimestamp", "resourceVersion"):
+            del shown["metadata"][key]
+        return dict(shown)
+
+    one = by_kubectl if first == "kubectl" else by_files
+    assert outcome(one, by_files) == outcome(by_kubectl, by_kubectl)
+
+
+async def apply_file(home: Path) -> None:
+    """Apply the files of a folder with the kubeconfig in it."""
+    async with Client(await load_credentials(kubeconfig=home / "kubeconfig"), user_agent="tests/1") as client:
+        await apply_files(client, [home / "bakery.json"])

@@ -181,6 +181,7 @@ def test_an_undefined_name_is_reported() -> None:
 LIMITS = 'write ge, gt, le, lt or multiple_of with a quantity, such as Field(ge="1Gi")'
 
 
+@pytest.mark.parametrize("quantity", [dra.Quantity, dra.QuantityField])
 @pytest.mark.parametrize(
     ("limit", "problem"),
     [
@@ -189,15 +190,19 @@ LIMITS = 'write ge, gt, le, lt or multiple_of with a quantity, such as Field(ge=
         ({"max_length": 3}, "max_length does not apply to quantities"),
     ],
 )
-def test_limit_that_no_quantity_can_have_is_rejected_when_the_driver_is_made(limit: Any, problem: str) -> None:
+def test_limit_that_no_quantity_can_have_is_rejected_when_the_driver_is_made(
+    quantity: Any, limit: Any, problem: str
+) -> None:
     with pytest.raises(dra.ConfigurationError) as caught:
-        decoder(Annotated[dra.QuantityField, Field(**limit)])
+        decoder(Annotated[quantity, Field(**limit)])
     start = f"config PizzaConfig: field size of PizzaConfig has a limit that a quantity cannot have: {problem}"
     assert str(caught.value).startswith(start)
     assert str(caught.value).endswith(LIMITS)
 
 
-def test_quantity_beyond_its_limit_is_reported_with_the_limit() -> None:
-    limited = decoder(Annotated[dra.QuantityField, Field(le=dra.Quantity("8Gi"))])
-    with pytest.raises(dra.InvalidConfig, match='size: must be at most 8Gi, not "9Gi"'):
+@pytest.mark.parametrize("quantity", [dra.Quantity, dra.QuantityField])
+@pytest.mark.parametrize("limit", ["8Gi", 2**33, dra.Quantity("8192Mi")])
+def test_quantity_beyond_its_limit_is_reported_with_the_limit(quantity: Any, limit: Any) -> None:
+    limited = decoder(Annotated[quantity, Field(le=limit)])
+    with pytest.raises(dra.InvalidConfig, match=f'size: must be at most ({limit}|8Gi), not "9Gi"'):
         limited.decode({"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig", "size": "9Gi"})

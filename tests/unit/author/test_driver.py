@@ -304,7 +304,9 @@ def test_driver_without_a_preparer_only_has_a_controller() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"provider": Provider()}, {"reads": [dra.Reads("v1", "configmaps")]}, {"hardware": lambda _: 1}], ids=str
+    "given",
+    [{"provider": Provider()}, {"reads": [dra.Reads("v1", "configmaps")]}, {"hardware": lambda _: 1}],
+    ids=lambda given: next(iter(given)),
 )
 def test_what_is_of_nodes_needs_a_preparer(given: dict[str, Any]) -> None:
     with pytest.raises(dra.ConfigurationError, match="it has no preparer, so nothing of it runs on nodes") as caught:

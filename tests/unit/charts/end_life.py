@@ -22,7 +22,7 @@ from dra_kit.sandbox.directory import write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
-from tests.unit.charts.life import CLASS, INSTALLED, claim_object, pod_object, until, until_event
+from tests.unit.charts.life import CLASS, INSTALLED, Order, claim_object, pod_object, until, until_event
 from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
 from tests.unit.charts.rights import Audit
 
@@ -57,8 +57,8 @@ class Oven(dra.DeviceProvider):
         yield [dra.Device(name="pizza-0")]
 
 
-class Baker(dra.Preparer):
-    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+class Baker(dra.Preparer[Order]):
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Order]) -> dra.Prepared:
         await device.ensure(Heat(oven="left"))
         ready = dra.Condition(type="Ready", status="True", reason="Baked")
         return dra.Prepared(env={"SERVED": device.name}, status=dra.DeviceStatus(conditions=[ready]))
@@ -73,7 +73,7 @@ async def play_end(manifests: Manifests) -> Audit:
     sandbox.control_plane.server.api.rbac.audit = audit
     async with sandbox:
         await sandbox.client.create(DEVICE_CLASSES, CLASS)
-        await sandbox.client.create(RESOURCE_CLAIMS, claim_object("lunch"))
+        await sandbox.client.create(RESOURCE_CLAIMS, claim_object("lunch", {"burn": False}))
         await sandbox.client.create(PODS, pod_object("guest", "lunch", "sleep", "600"))
         await until(lambda: bool(_lunch(sandbox).get("status", {}).get("devices")))
         [node] = sandbox.nodes

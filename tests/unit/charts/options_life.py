@@ -99,7 +99,7 @@ class Crane(dra.DeviceBinder):
 
 async def binding(world: World) -> None:
     """Say of an allocated device that it is attached."""
-    await made_claim(world.admin)
+    await made_claim(world.admin, unsorted=True)
     recorder = EventRecorder(world.client, controller=DRIVER, instance="me")
     async with following(world.client) as follower:
         part = DeviceBinding(DRIVER, Crane(), world.client, follower, recorder, retry=(0.02, 0.05))
@@ -274,8 +274,8 @@ ALLOWED: Mapping[str, list[Right]] = {
     "pools": [*(("resource.k8s.io", "resourceslices", verb) for verb in ("watch", "create", "update")), _OWNER],
     "binding": [
         ("resource.k8s.io", "resourceclaims", "get"),
-        ("resource.k8s.io", "resourceclaims/status", "patch"),
-        ("resource.k8s.io", "resourceclaims/driver", "arbitrary-node:patch"),
+        *(("resource.k8s.io", "resourceclaims/status", verb) for verb in ("patch", "update")),
+        *(("resource.k8s.io", "resourceclaims/driver", f"arbitrary-node:{verb}") for verb in ("patch", "update")),
     ],
     "taints": [
         *(("resource.k8s.io", "devicetaintrules", verb) for verb in ("list", "watch", "create", "update", "delete")),

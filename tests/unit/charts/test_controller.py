@@ -110,8 +110,12 @@ FOR_THE_CLUSTER: dict[str, list[dict[str, Any]]] = {
     "clusterPools": [{"resources": ["resourceslices"], "verbs": ["watch", "create", "update"]}],
     "binding": [
         {"resources": ["resourceclaims"], "verbs": ["get"]},
-        {"resources": ["resourceclaims/status"], "verbs": ["patch"]},
-        {"resources": ["resourceclaims/driver"], "verbs": ["arbitrary-node:patch"], "resourceNames": [DRIVER]},
+        {"resources": ["resourceclaims/status"], "verbs": ["patch", "update"]},
+        {
+            "resources": ["resourceclaims/driver"],
+            "verbs": ["arbitrary-node:patch", "arbitrary-node:update"],
+            "resourceNames": [DRIVER],
+        },
     ],
     "taintRules": [
         {"resources": ["devicetaintrules"], "verbs": ["list", "watch", "create", "update", "delete"]},

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.processes
 DRA_KIT = str(Path(sys.executable).with_name("dra-kit"))
 SAFE = {name: text for name, text in os.environ.items() if name != "PYTHONSAFEPATH"}
 DRIVER = """
@@ -180,7 +181,6 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-@pytest.mark.processes
 def test_a_sandbox_in_the_background_imports_no_module_of_the_working_directory(
     planted: Path, project: Path, ran: Path, runtime: Path
 ) -> None:
@@ -197,7 +197,6 @@ def test_a_sandbox_in_the_background_imports_no_module_of_the_working_directory(
     assert yaml.safe_load((runtime / "kubeconfig").read_text())["kind"] == "Config"
 
 
-@pytest.mark.processes
 def test_a_driver_that_a_test_kills_imports_no_module_of_the_working_directory(planted: Path, tmp_path: Path) -> None:
     code = (
         "from functools import partial\n"

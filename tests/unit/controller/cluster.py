@@ -74,12 +74,15 @@ async def following(client: Client) -> AsyncIterator[ClaimFollower]:
         task.cancel()
 
 
-async def made_claim(client: Client, name: str = "lunch") -> dict[str, Any]:
+async def made_claim(client: Client, name: str = "lunch", *, unsorted: bool = False) -> dict[str, Any]:
     """A claim that is not allocated."""
     with suppress(Exception):
         await client.create(NAMESPACES, {"metadata": {"name": "default"}})
     requests = [{"name": "disk", "exactly": {"deviceClassName": "disk"}}]
-    body = {**CLAIMS, "metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": requests}}}
+    # these are not sorted by name, so the API server rejects patches of the claim
+    config = [{"opaque": {"driver": DRIVER, "parameters": {"kind": "Order", "apiVersion": f"{DRIVER}/v1"}}}]
+    spec = {"devices": {"requests": requests, "config": config if unsorted else []}}
+    body = {**CLAIMS, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
     return await client.create(RESOURCE_CLAIMS, body)
 
 
@@ -99,7 +102,10 @@ async def allocate(
     ]  # fmt: skip
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     allocation = {
-        "devices": {"results": results},
+        "devices": {
+            "results": results,
+            "config": [{"source": "FromClaim", **item} for item in claim["spec"]["devices"].get("config", ())],
+        },
         "allocationTimestamp": at,
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
     }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,6 +155,104 @@ def test_two_files_of_one_name_are_two_drivers(write: Write) -> None:
     write("one/targetmod.py", DRIVER)
     write("two/targetmod.py", DRIVER.replace("test.example", "two.example"))
     assert [load_driver(f"{name}/targetmod.py").name for name in ("one", "two")] == ["test.example", "two.example"]
+
+
+HARDWARE = """
+def drivers():
+    from late import NAME
+    return NAME
+"""
+
+
+def write_projects(write: Write, *names: str) -> None:
+    """Flat projects in folders of these names; each consists of the modules driver, hardware and late."""
+    for name in names:
+        write(f"{name}/pyproject.toml", '[tool.dra-kit]\ndriver = "driver:driver"\n')
+        write(f"{name}/driver.py", f"import hardware\n{DRIVER.replace('test.example', f'{name}.example')}\n")
+        write(f"{name}/hardware.py", f"{HARDWARE}\nNAME = '{name}'\n")
+        write(f"{name}/late.py", f"NAME = '{name}'\n")
+
+
+@pytest.mark.parametrize("target", ["./{}", "./{}/driver.py", "{}.driver:driver"])
+def test_drivers_whose_modules_have_the_same_names(write: Write, target: str) -> None:
+    write_projects(write, "gpu", "nic", "cpu")
+    if target.startswith("{}"):
+        for name in ("gpu", "nic", "cpu"):  # a package imports its own modules by their whole names
+            write(
+                f"{name}/driver.py", f"from {name} import hardware\n{DRIVER.replace('test.example', f'{name}.example')}"
+            )
+            write(f"{name}/hardware.py", "from . import late\ndef drivers():\n    return late.NAME\n")
+    drivers = {name: load_driver(target.format(name)) for name in ("gpu", "nic", "cpu")}
+
+    assert {name: driver.name for name, driver in drivers.items()} == {name: f"{name}.example" for name in drivers}
+    modules = {name: sys.modules[type(driver.provider).__module__] for name, driver in drivers.items()}
+    assert {name: module.hardware.drivers() for name, module in modules.items()} == {name: name for name in drivers}
+
+
+def test_the_driver_of_a_folder_is_the_same_each_time(write: Write) -> None:
+    write_projects(write, "gpu", "nic")
+    first = [load_driver(name) for name in ("./gpu", "./nic")]
+    assert [load_driver(name) for name in ("./nic", "./gpu")] == first[::-1]
+    assert sys.modules["driver"].driver is first[0]  # the first one's modules have their own names
+
+
+def test_one_module_of_the_same_name_is_enough(write: Write) -> None:
+    for name in ("gpu", "nic"):
+        write(f"{name}/{name}_target.py", f"import hardware\n{DRIVER.replace('test.example', f'{name}.example')}")
+        write(f"{name}/hardware.py", f"NAME = '{name}'")
+    for name in ("gpu", "nic"):
+        driver = load_driver(f"./{name}/{name}_target.py")
+        hardware = sys.modules[type(driver.provider).__module__].hardware
+        assert name == hardware.NAME
+
+
+def test_all_forms_of_imports_find_the_drivers_own_modules(write: Write) -> None:
+    write_projects(write, "gpu", "nic")
+    for name in ("gpu", "nic"):
+        write(f"{name}/parts/__init__.py", "")
+        write(f"{name}/parts/deep.py", "from . import deeper\nfrom hardware import NAME")
+        write(f"{name}/parts/deeper.py", "import logging")
+        forms = "import parts.deep\nimport parts.deep as alias\nfrom parts import deep\nfrom parts.deep import *\n"
+        write(f"{name}/driver.py", f"{forms}{DRIVER.replace('test.example', f'{name}.example')}")
+    load_driver("./gpu")
+    module = sys.modules[type(load_driver("./nic").provider).__module__]
+    assert {module.parts.deep.NAME, module.alias.NAME, module.deep.NAME, module.NAME} == {"nic"}
+    import logging
+
+    assert module.deep.deeper.logging is logging
+
+
+def test_a_test_that_has_imported_a_module_of_the_same_name(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_projects(write, "gpu")
+    write("driver.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("driver")
+    assert load_driver("./gpu").name == "gpu.example"
+
+
+def test_another_release_may_import_the_drivers_module_of_its_own_name(write: Write) -> None:
+    write_projects(write, "gpu")
+    write("gpu/next/driver.py", "from driver import make\ndriver = make('next.example')")
+    assert load_driver("./gpu").name == "gpu.example"
+    assert load_driver("./gpu/next/driver.py").name == "next.example"
+
+
+def test_handlers_of_two_drivers_in_modules_of_the_same_name(write: Write) -> None:
+    write_projects(write, "gpu", "nic")
+    for name in ("gpu", "nic"):
+        write(f"{name}/driver.py", DRIVER.replace("dra.Driver(name,", f"dra.Driver('{name}.example', handlers='late',"))
+    handlers = [load_driver(name).handler_module.module for name in ("./gpu", "./nic")]
+    assert [importlib.import_module(name or "").NAME for name in handlers] == ["gpu", "nic"]
+
+
+def test_a_failure_of_the_second_driver_is_reported_with_its_location(write: Write) -> None:
+    write_projects(write, "gpu", "nic")
+    path = write("nic/hardware.py", "import nolib")
+    load_driver("./gpu")
+    problem = f"does not import: ModuleNotFoundError: No module named 'nolib' at {path}:1; install"
+    assert refusal("./nic").startswith(f"TARGET ./nic {problem}")
 
 
 def test_a_function_makes_a_driver_each_time(write: Write) -> None:

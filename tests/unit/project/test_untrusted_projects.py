@@ -16,6 +16,7 @@ from dra_kit.project.update import update_project
 from tests.unit.project.test_new import run
 from tests.unit.project.test_update import commit, commit_all, files, git, older
 
+pytestmark = pytest.mark.processes  # git, for each of them
 KNOWN = "a text that anyone can guess\n"
 
 

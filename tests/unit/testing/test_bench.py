@@ -241,3 +241,91 @@ def test_a_partition_that_takes_counters_can_be_prepared_alone_and_beside_anothe
 
     with unit(gpus(), hardware=FakeCard(), settings=Settings()) as bench:
         assert len(bench.prepare("claim", [half("left"), half("right")])) == 2
+
+
+class Seen(dra.Preparer[GpuConfig, dra.Device]):
+    """Records the claims and devices that it is called with."""
+
+    def __init__(self) -> None:
+        self.claims: list[dra.Claim] = []
+        self.devices: list[dra.AllocatedDevice[GpuConfig, dra.Device]] = []
+
+    def prepare_claim(
+        self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice[GpuConfig, dra.Device]]
+    ) -> Sequence[dra.Prepared]:
+        self.claims.append(claim)
+        self.devices = list(devices)
+        return [dra.Prepared() for _ in devices]
+
+
+ONE, TWO = dra.Device(name="gpu-0"), dra.Device(name="gpu-1")
+STEPS = dra.CapacityRequestPolicyRange(min="10Gi", step="10Gi", max="40Gi")
+CARD = dra.Device(
+    name="card",
+    allow_multiple_allocations=True,
+    capacity={
+        "memory": dra.DeviceCapacity(
+            value="80Gi", request_policy=dra.CapacityRequestPolicy(default="10Gi", valid_range=STEPS)
+        ),
+        "queues": dra.DeviceCapacity(value=8, request_policy=dra.CapacityRequestPolicy(default=1)),
+    },
+)
+
+
+def test_requests_are_named_for_all_devices_or_for_each() -> None:
+    seen = Seen()
+    with unit(seen) as bench:
+        bench.prepare("lunch", [ONE, TWO], requests="gpu")
+        assert [(item.request, item.subrequest) for item in seen.devices] == [("gpu", None), ("gpu", None)]
+        bench.prepare("dinner", [ONE, TWO], requests=["big", "any/small"])
+        assert [(item.request, item.subrequest) for item in seen.devices] == [("big", None), ("any", "small")]
+        with pytest.raises(dra.ConfigurationError, match="2 devices and 1 request; pass one name for all, or one"):
+            bench.prepare("supper", [ONE, TWO], requests=["big"])
+
+
+def test_configs_of_a_class_and_of_requests_apply_as_on_a_node() -> None:
+    seen = Seen()
+    of_class = dra.ConfigEntry(GpuConfig(profile="1g"), "class")
+    of_one = dra.ConfigEntry(GpuConfig(profile="2g"), requests=("big",))
+    with unit(seen) as bench:
+        bench.prepare("lunch", [ONE, TWO], requests=["big", "small"], configs=[of_class, of_one])
+        assert [item.config.profile for item in seen.devices] == ["2g", "1g"]
+        entries = seen.devices[0].configs
+        assert [(item.source, item.index, item.requests) for item in entries] == [
+            ("class", 0, ()), ("claim", 1, ("big",)),
+        ]  # fmt: skip
+        with pytest.raises(dra.ConfigurationError, match="config cannot be combined with configs"):
+            bench.prepare("dinner", [ONE], config=GpuConfig(), configs=[of_class])
+
+
+def test_a_claim_is_reserved_for_pods_and_other_consumers() -> None:
+    seen = Seen()
+    group = dra.ConsumerReference("scheduling.k8s.io", "podgroups", "party", "7")
+    with unit(seen) as bench:
+        bench.prepare("lunch", [ONE], reserved_for=["guest", group])
+    [guest, party] = seen.claims[0].reserved_for
+    assert (guest.api_group, guest.resource, guest.name, guest.uid) == ("", "pods", "guest", "uid-guest")
+    assert party == group
+
+
+@pytest.mark.parametrize(
+    ("requested", "consumed"),
+    [
+        (None, {"memory": "10Gi", "queues": "1"}),
+        ({"memory": "11Gi"}, {"memory": "20Gi", "queues": "1"}),
+        ({"memory": "40Gi", "queues": 2}, {"memory": "40Gi", "queues": "2"}),
+    ],
+)
+def test_a_share_has_the_requested_capacity_rounded_as_by_the_scheduler(
+    requested: dict[str, str] | None, consumed: dict[str, str]
+) -> None:
+    seen = Seen()
+    with unit(seen) as bench:
+        bench.prepare("lunch", [CARD], capacity=requested)
+    assert {name: str(amount) for name, amount in seen.devices[0].consumed_capacity.items()} == consumed
+
+
+@pytest.mark.parametrize("requested", [{"memory": "41Gi"}, {"cores": 1}])
+def test_capacity_that_the_device_cannot_serve_is_rejected(requested: dict[str, str]) -> None:
+    with unit(Seen()) as bench, pytest.raises(dra.ConfigurationError, match="device card cannot serve a request for"):
+        bench.prepare("lunch", [CARD], capacity=requested)

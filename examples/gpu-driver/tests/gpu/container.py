@@ -15,6 +15,8 @@ from typing import Any
 
 from dra_kit.testing import ContainerFacts
 
+from gpu_driver.host.driver_root import behind
+
 LIBRARIES = "/usr/local/nvidia/lib64"
 """Where images for GPUs look, by ``LD_LIBRARY_PATH``, as those of ``nvidia/cuda`` do."""
 _NODES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -27,36 +29,48 @@ _PROGRAMS = (
 )
 
 
-def run(got: ContainerFacts, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in such a container.
+def start(got: ContainerFacts, *command: str, visible: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    """Start a program in such a container; its input, output and errors are pipes.
 
     Args:
         got: what a container of a pod gets.
         command: of the program.
+        visible: folders that it needs, which may be on a disk of their own.
     """
     wished = {
         "environment": dict(got.environment),
         "device_nodes": dict(got.device_nodes or {}),
         "mounts": dict(got.mounts or {}),
-        "visible": [sys.prefix, sys.base_prefix, str(Path(__file__).parent)],
+        "visible": [sys.prefix, sys.base_prefix, str(Path(__file__).parent), *visible],
         "command": command,
     }
-    return subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", sys.executable, __file__],
-        input=json.dumps(wished),
-        capture_output=True,
+    return subprocess.Popen(
+        ["unshare", "--mount", "--propagation", "private", sys.executable, __file__, json.dumps(wished)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
     )
+
+
+def run(got: ContainerFacts, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in such a container, and wait until it ends."""
+    with start(got, *command) as process:
+        try:
+            output, errors = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
-def _put(source: str, target: Path) -> None:
-    """Mount a file or folder of the machine in the container."""
+def _put(source: str, root: Path, path: str) -> None:
+    """Mount a file or folder of the machine in the container; links such as ``/var/run`` stay in the container."""
+    target = behind(root / path[1:], root)
     if Path(source).is_dir():
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -86,7 +100,7 @@ def _make(wished: Mapping[str, Any]) -> Path:
         path.unlink(missing_ok=True)
     for path in wished["visible"]:
         if not (root / path[1:]).exists():  # on a disk of its own
-            _put(path, root / path[1:])
+            _put(path, root, path)
     for name in ("dev", "tmp", "run"):
         _mount("-t", "tmpfs", "none", str(root / name))
     _mount("--rbind", "/proc", str(root / "proc"))
@@ -99,7 +113,7 @@ def _make(wished: Mapping[str, Any]) -> Path:
         major, minor = map(int, numbers.split(":"))
         _node(root / path[1:], major, minor)
     for path, source in sorted(wished["mounts"].items()):
-        _put(source, root / path[1:])
+        _put(source, root, path)
     return root
 
 
@@ -110,12 +124,12 @@ def _node(path: Path, major: int, minor: int) -> None:
 
 
 def main() -> None:
-    """Become the program, in the container; what it is made of is the input."""
-    wished = json.load(sys.stdin)
+    """Become the program, in the container; what it is made of is the argument."""
+    wished = json.loads(sys.argv[1])
     os.chroot(_make(wished))
     os.chdir("/")
     environment = {**wished["environment"], "PATH": f"/usr/local/nvidia/bin:{os.defpath}", "LD_LIBRARY_PATH": LIBRARIES}
-    command: Sequence[str] = wished["command"]
+    command: list[str] = wished["command"]
     found = shutil.which(command[0], path=environment["PATH"])
     if found is None:
         sys.exit(f"{command[0]} is not in the container")

@@ -12,30 +12,20 @@ from typing import Any
 import pytest
 from dra_kit.testing import ContainerFacts, Harness, TestBed, sandbox
 
-from gpu_driver.host.driver_root import LIBRARIES, library_folders
-from tests import mps_session
 from tests.gpu import container, cuda, nvidia_smi
+from tests.gpu.claims import ROOT, cuda_folder, objects, obstacle
 
 pytestmark = pytest.mark.gpu
-ROOT = Path(os.environ.get("DRIVER_ROOT", "/"))
 MIB = 1000
 """Memory that a program asks for where it may have as much; three times as much is too much for it."""
-
-
-def cuda_folder() -> Path | None:
-    """Return where the driver's CUDA library is on this machine."""
-    return next((ROOT / folder for folder in LIBRARIES if (ROOT / folder / "libcuda.so.1").exists()), None)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def whole_gpus() -> None:
     """Claims of this module get GPUs that are not divided, and nothing is changed on them."""
-    if not mps_session.is_root():
-        pytest.skip("claims were not tested: containers are made by root; run this as root")
-    if cuda_folder() is None:
-        pytest.skip(f"claims were not tested: libcuda.so.1 is in none of {library_folders(ROOT)}; set DRIVER_ROOT")
-    if set(nvidia_smi.query("mig.mode.current")) - {"", "Disabled"}:
-        pytest.skip("claims were not tested: MIG is on on a GPU")
+    reason = obstacle()
+    if reason:
+        pytest.skip(f"claims were not tested: {reason}")
 
 
 @pytest.fixture(scope="module")
@@ -45,43 +35,9 @@ def dra_bed(whole_gpus: None) -> Iterator[TestBed]:
         yield bed
 
 
-def device_class(kind: str) -> dict[str, Any]:
-    select = f'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "{kind}"'
-    spec = {"selectors": [{"cel": {"expression": select}}]}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": f"real-{kind}"},
-        "spec": spec,
-    }
-
-
-def pod(dra: Harness, kind: str = "gpu", sharing: dict[str, Any] | None = None, **request: Any) -> ContainerFacts:
-    """Run a pod with a device; what its container gets.
-
-    Args:
-        dra: the cluster.
-        kind: of device.
-        sharing: of the claim's config.
-        request: more of the claim's request.
-    """
-    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
-    devices: dict[str, Any] = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": f"real-{kind}", **request}}]}
-    if sharing is not None:
-        devices["config"] = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": parameters}}]
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "one"},
-        "spec": {"devices": devices},
-    }
-    main = {"name": "main", "image": "none", "command": ["sleep", "3600"], "resources": {"claims": [{"name": "gpu"}]}}
-    spec = {
-        "containers": [main],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}],
-        "terminationGracePeriodSeconds": 0,
-    }
-    dra.apply(device_class(kind), claim, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
+def pod(dra: Harness, **wanted: Any) -> ContainerFacts:
+    """Run a pod with a device, as :func:`~tests.gpu.claims.objects` describes it; what its container gets."""
+    dra.apply(*objects(**wanted))
     return dra.wait("one", phase="Running").containers["main"]
 
 
@@ -140,7 +96,7 @@ def test_an_mps_client_keeps_computing_when_the_driver_is_killed(dra: Harness) -
 
 @pytest.mark.dra_namespace(labels={"resource.kubernetes.io/admin-access": "true"})
 def test_a_management_pod_sees_every_gpu(dra: Harness) -> None:
-    got = pod(dra, "monitor", allocationMode="All", adminAccess=True)
+    got = pod(dra, kind="monitor", allocationMode="All", adminAccess=True)
     shown = container.run(got, "nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
     assert sorted(shown.stdout.split()) == sorted(nvidia_smi.query("uuid")), shown.stderr
 

@@ -140,6 +140,7 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     memory: dra.QuantityField = dra.QuantityField("1Gi")
     share: Annotated[dra.QuantityField, Field(ge="1Gi", lt=dra.Quantity("8Gi"))] | None = None
     cores: dra.QuantityField | None = Field(default=None, gt=0, le=64)
+    plain: Annotated[dra.Quantity, Field(gt="1Gi", le=8e9)] | None = None
     perhaps: int | None = None
     odd_key: int = Field(default=0, alias="odd-key.1")
     reserved: int = Field(default=0, alias="in")
@@ -271,6 +272,7 @@ LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "memory": st.sampled_from(["1Gi", " 1Gi", "1.5", 1, 2.5, "1GiB", "", "1e3", True, None]),
         "share": _QUANTITIES
         | st.sampled_from(["1Gi", " 1024Mi ", "1023Mi", 2**30, 2**30 - 1, "8Gi", "7.99Gi", "-2Gi"]),
+        "plain": _QUANTITIES | st.sampled_from(["1Gi", 2**30 + 1, " 8G ", 8e9, "8000000001", "x", True, None]),
         "cores": _QUANTITIES | st.none() | st.integers(-2, 66) | st.floats(-1, 65),
         "perhaps": st.none() | st.integers(),
         "odd-key.1": st.integers(0, 2),

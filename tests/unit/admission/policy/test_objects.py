@@ -61,6 +61,7 @@ def said(driver: AnyDriver, *configs: Any, kind: str = "ResourceClaim") -> list[
         (Literal["s", "l"], "m", 'is required, and must be one of "s", "l"'),
         (dra.QuantityField, "much", "is required, and must be a quantity such as 1Gi"),
         (Annotated[dra.QuantityField, Field(ge=1, le="8Gi")], 0, "is required, and must be a quantity from 1 to 8Gi"),
+        (Annotated[dra.Quantity, Field(gt="1Gi")], "1Gi", "is required, and must be a quantity above 1Gi"),
         (Annotated[dra.QuantityField, Field(gt=0)], -2, "is required, and must be a quantity above 0"),
         (Annotated[list[int], Field(max_length=1)], [1, 2], "is required, and must be a list of at most 1 item"),
         (list[int] | None, "a", "is required, and must be a list, or null"),

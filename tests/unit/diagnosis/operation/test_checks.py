@@ -147,12 +147,13 @@ async def test_each_right_that_is_missing_is_reported_with_what_needs_it(tmp_pat
     allowed = [(right.verb, right.resource) for right in required_rights("node", DriverAccount())]
     allowed = [item for item in allowed if item[1] != "resourceclaims/status"]
     async with asking(tmp_path, allowed=allowed) as client:
-        [missing] = await check_rights(client, "node", DriverAccount())
+        missing = await check_rights(client, "node", DriverAccount())
         several = await check_rights(client, "controller", DriverAccount(name="dra.pizza", namespace="pizza"))
-    assert str(missing) == (
-        "FAIL rights: system:serviceaccount:a:b may not patch resourceclaims/status.resource.k8s.io, which the status "
-        "of devices needs; install the chart's roles, or that rule"
-    )
+    assert [str(item) for item in missing] == [
+        f"FAIL rights: system:serviceaccount:a:b may not {verb} resourceclaims/status.resource.k8s.io, which the "
+        "status of devices needs; install the chart's roles, or that rule"
+        for verb in ("patch", "update")
+    ]
     assert [(item.verdict, item.text.split(" may not ")[1].split(", which")[0]) for item in several] == [
         ("FAIL", "list resourceclaims.resource.k8s.io"),
         ("FAIL", "watch resourceclaims.resource.k8s.io"),
@@ -178,8 +179,10 @@ async def test_each_part_of_the_driver_needs_its_own_rights(tmp_path: Path) -> N
         *(f"{verb} resourceslices.resource.k8s.io, which cluster provider Warehouse needs; {remedy}"
           for verb in ("create", "update")),
         f"get resourceclaims.resource.k8s.io, which binder Courier needs; {remedy}",
-        f"patch resourceclaims/status.resource.k8s.io, which binder Courier needs; {remedy}",
-        "arbitrary-node:patch resourceclaims/driver.resource.k8s.io dra.pizza, which binder Courier needs; " + remedy,
+        *(f"{verb} resourceclaims/status.resource.k8s.io, which binder Courier needs; {remedy}"
+          for verb in ("patch", "update")),
+        *(f"arbitrary-node:{verb} resourceclaims/driver.resource.k8s.io dra.pizza, which binder Courier needs; {remedy}"
+          for verb in ("patch", "update")),
         *(f"{verb} devicetaintrules.resource.k8s.io, which taint rules Recall needs; {remedy}"
           for verb in ("list", "watch", "create", "update", "delete")),
     ]  # fmt: skip

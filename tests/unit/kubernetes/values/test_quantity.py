@@ -215,14 +215,14 @@ def test_value_is_immutable() -> None:
         quantity.unit = "Gi"  # type: ignore[attr-defined]
 
 
-def test_quantity_does_not_mix_with_numbers() -> None:
+def test_quantity_is_not_equal_to_numbers_nor_added_to_them() -> None:
     quantity = Quantity("1")
 
     assert quantity != 1
     with pytest.raises(TypeError):
         quantity + 1  # type: ignore[operator]
     with pytest.raises(TypeError):
-        quantity < 1  # type: ignore[operator]  # noqa: B015
+        quantity < None  # type: ignore[operator]  # noqa: B015
 
 
 @given(quantities)

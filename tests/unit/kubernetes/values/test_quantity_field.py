@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import operator
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 import dra_kit as dra
 
@@ -105,3 +111,50 @@ def test_limits_do_not_apply_to_null() -> None:
 
 def test_model_with_limits_of_quantities_has_a_json_schema() -> None:
     assert Limited.model_json_schema()["properties"]["memory"]["x-kubernetes-int-or-string"] is True
+
+
+SUFFIXES: dict[str, int | Fraction] = {
+    "": 1, "m": Fraction(1, 1000), "k": 1000, "M": 10**6, "Ki": 2**10, "Mi": 2**20, "e3": 1000
+}  # fmt: skip
+NUMBERS = st.integers(-3000, 3000) | st.decimals(-3000, 3000, places=2).filter(Decimal.is_finite)
+
+
+@st.composite
+def quantities(draw: st.DrawFn) -> tuple[Any, Fraction]:
+    """A quantity as an author or a user writes it, and its number."""
+    number, suffix = draw(NUMBERS), draw(st.sampled_from(sorted(SUFFIXES)))
+    text = f"{number}{suffix}"
+    value = Fraction(number) * SUFFIXES[suffix]
+    forms: list[Any] = [text, dra.Quantity(text), dra.QuantityField(text)]
+    if value.denominator == 1:
+        forms.append(int(value))
+    return draw(st.sampled_from(forms)), value
+
+
+CHECKS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt,
+    "multiple_of": lambda value, limit: value % limit == 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("quantity", [dra.Quantity, dra.QuantityField])
+@pytest.mark.parametrize("name", CHECKS)
+@settings(max_examples=30)
+@given(limit=quantities(), value=quantities())
+def test_limits_are_exact(quantity: Any, name: str, limit: tuple[Any, Fraction], value: tuple[Any, Fraction]) -> None:
+    assume(limit[1] != 0)
+    adapter = TypeAdapter(Annotated[quantity, Field(**{name: limit[0]})])
+    for written, number in (value, limit):
+        try:
+            accepted = adapter.validate_python(written)
+        except ValidationError:
+            assert not CHECKS[name](number, limit[1])
+        else:
+            assert CHECKS[name](number, limit[1])
+            assert accepted == dra.Quantity(written)
+
+
+def test_multiple_of_a_quantity_with_a_huge_exponent_is_rejected() -> None:
+    adapter = TypeAdapter(Annotated[dra.Quantity, Field(multiple_of=3)])
+    with pytest.raises(ValidationError, match="at most 4000 digits"):
+        adapter.validate_python("1e2147483647")

@@ -237,6 +237,8 @@ async def test_hardware_that_vanishes_is_checked_without_tracebacks(
     "error",
     [
         OSError(errno.ENXIO, "No such device or address", "/dev/pizza0"),
+        OSError(errno.ENODEV, "No such device", "/sys/bus/pci/drivers/pizza/unbind"),  # a device without a driver
+        OSError(errno.ENODEV, "No such device"),
         FileNotFoundError(errno.ENOENT, "No such file or directory", "/dev/pizza0"),
         FileNotFoundError(errno.ENOENT, "No such file or directory", "/sys/bus/pci/drivers/pizza/bind"),
         FileNotFoundError(errno.ENOENT, "No such file or directory", "/sys/class/net/pizza0/mtu"),
@@ -256,15 +258,31 @@ async def test_what_a_missing_module_or_mount_explains_keeps_the_effect_of_a_pre
         assert node.is_clean()
 
 
+@pytest.mark.parametrize("path", ["/sys/bus/pci/drivers/pizza/unbind", None])
+async def test_kernel_that_knows_no_such_device_is_believed_once_the_inventory_lacks_it(
+    node: Node, path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oven, lunch = Oven("pizza-0", "pizza-1"), node.claim()
+    async with node.running(driver(Raiser(), oven, effects=[Raising])):
+        await node.prepare(lunch)
+        oven.devices = ("pizza-1",)
+        monkeypatch.setattr(f"{__name__}.revert", fail(OSError(errno.ENODEV, "No such device", path)))
+        assert "could not be reverted" in await node.unprepare_error(lunch)
+        await eventually(lambda: node.published() == ["pizza-1"])
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ENODEV])
 async def test_missing_sys_folder_of_a_device_shows_that_it_is_gone(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = "/sys/bus/pci/devices/0000:ff:1f.7/reset"
     lunch = node.claim()
     async with node.running(driver(Raiser(), effects=[Raising])):
         await eventually(node.published)
         await node.prepare(lunch)
-        monkeypatch.setattr(f"{__name__}.revert", fail(FileNotFoundError(errno.ENOENT, "No such file", path)))
+        monkeypatch.setattr(f"{__name__}.revert", fail(OSError(code, "No such device", path)))
         await node.unprepare(lunch)
         assert node.is_clean()
 
@@ -327,6 +345,7 @@ def _start_missing_program() -> None:
         _start_missing_program,
         fail(FileNotFoundError(errno.ENOENT, "No such file or directory", "/tmp/of-a-mistake")),
         fail(OSError(errno.ENXIO, "No such device or address", "/run/pipe")),  # a pipe without a reader
+        fail(OSError(errno.ENODEV, "No such device", "/mnt/pizza")),  # mount without the file system's module
         fail(OSError(errno.EIO, "Input/output error", "/dev/pizza0")),
         fail(RuntimeError("no gas")),
     ],

@@ -14,6 +14,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.kubelet.nri import CallError
 from dra_kit.node.agent import NodeAgent
+from dra_kit.node.decommission import run_decommission
 from tests.support.api import eventually
 from tests.support.nri_runtime import ConnectedPlugin, Runtime
 from tests.support.probes import ask
@@ -126,3 +127,20 @@ async def test_containers_do_not_start_while_synchronize_fails(node: Node) -> No
         with pytest.raises(CallError, match=r"Broken\.synchronize raised OSError: cpuset cannot be read"):
             await creates(runtime, web, container(node, web, lunch))
         assert hooks.calls == []
+
+
+async def test_removed_driver_runs_hooks_until_its_claims_are_released_and_leaves_nothing(node: Node) -> None:
+    hooks, web = Recorder(), pod()
+    async with Runtime(socket(node)) as runtime:
+        lunch = node.claim(reserved_for=["web"])
+        async with node.running(hooked(Recorder())):
+            await node.prepare(lunch)
+        made = container(node, web, lunch)
+        ending = asyncio.create_task(run_decommission(DRIVER, node.settings(), hooked(hooks)))
+        await runtime.until(1)
+        _, unmounted = await creates(runtime, web, made)
+        assert unmounted == []
+        await node.unprepare(lunch)
+        assert await ending == 0
+    assert hooks.calls == ["synchronize", "pod_starts web", "container_starts web app pizza-0"]
+    assert not node.settings().state(DRIVER).exists()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
+from dra_kit.diagnosis.status import status_text, statuses
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
@@ -186,6 +187,24 @@ async def test_pod_that_shares_a_claim_later_gets_its_hooks(node: Node, cdi: boo
         await runtime.pod_event("RunPodSandbox", second)
         _, unmounted = await creates(runtime, second, container(node, second, lunch, cdi=cdi))
     assert hooks.calls[2:] == ["pod_starts second", "container_starts second app pizza-0"]
+    assert unmounted == []
+
+
+async def test_shared_claim_without_an_api_server_keeps_only_its_containers_away(node: Node) -> None:
+    hooks, web, other = Recorder(), pod("second"), pod("other")
+    async with Runtime(socket(node)) as runtime, connected(node, hooks, runtime):
+        lunch = node.claim(reserved_for=["web"])
+        await node.prepare(lunch)
+        node.claim(reserved_for=["web", "second"])
+        made = container(node, web, lunch, cdi=False)
+        with node.api.failing(503, "GET", below="/apis/resource.k8s.io/v1/namespaces"):
+            await runtime.pod_event("RunPodSandbox", other)
+            await creates(runtime, other, container(node, other))
+            await runtime.pod_event("RunPodSandbox", web)
+            with pytest.raises(CallError, match="is not prepared for this pod on this node; the kubelet tries again"):
+                await creates(runtime, web, made)
+        _, unmounted = await creates(runtime, web, made)
+    assert hooks.calls[1:] == ["pod_starts second", "container_starts second app pizza-0"]
     assert unmounted == []
 
 
@@ -463,6 +482,41 @@ async def test_hook_is_not_repeated_for_a_sandbox_after_a_restart(node: Node) ->
     ]  # fmt: skip
 
 
+async def test_corrupt_entry_of_a_started_pod_repeats_the_hook(node: Node) -> None:
+    hooks, web = Recorder(), pod(pid=7)
+    started = node.root / "state/pod-hooks/started"
+    async with Runtime(socket(node)) as runtime:
+        async with connected(node, hooks, runtime):
+            await node.prepare(node.claim(reserved_for=["web"]))
+            await runtime.pod_event("RunPodSandbox", web)
+        [entry] = started.iterdir()
+        entry.write_text("{")
+        runtime.pods.append(web)
+        async with connected(node, hooks, runtime):
+            assert hooks.calls == ["synchronize", "pod_starts web", "synchronize web", "pod_starts web"]
+            await runtime.pod_event("StopPodSandbox", web)
+            assert list(started.iterdir()) == []
+
+
+async def test_pods_that_ended_without_the_driver_are_forgotten(node: Node) -> None:
+    async with Runtime(socket(node)) as runtime:
+        async with connected(node, Recorder(), runtime):
+            await node.prepare(node.claim(reserved_for=["web"]))
+            await runtime.pod_event("RunPodSandbox", pod())
+        async with connected(node, Recorder(), runtime):
+            assert list((node.root / "state/pod-hooks/started").iterdir()) == []
+
+
+async def test_device_node_that_the_driver_cannot_see_is_reported(node: Node) -> None:
+    hooks, web = Recorder(), pod()
+    hooks.adjustment = dra.ContainerAdjustment(device_nodes=[dra.DeviceNode(path="/dev/none")])
+    async with Runtime(socket(node)) as runtime, connected(node, hooks, runtime):
+        lunch = node.claim(reserved_for=["web"])
+        await node.prepare(lunch)
+        with pytest.raises(CallError, match="/dev/none cannot be read: No such file or directory; mount the node's"):
+            await creates(runtime, web, container(node, web, lunch))
+
+
 async def test_synchronize_updates_containers(node: Node) -> None:
     hooks, web = Recorder(), pod()
     hooks.updates = [dra.ContainerUpdate(container="c1", cpus="0-1")]
@@ -525,4 +579,6 @@ async def test_driver_is_not_ready_while_no_runtime_is_connected(node: Node) -> 
             await eventually(lambda: ready() == "ok\n")
             document = agent._pod_hooks.document() if agent._pod_hooks else {}
             assert (document["connected"], document["runtime"]) == (True, "containerd 2.4.2")
+            [status], _ = await statuses(node.root, DRIVER)
+            assert f"Container runtime\n  connected: containerd 2.4.2 at {path}\n" in status_text(status)
         await eventually(lambda: "pod-hooks is waiting: " in ready())

@@ -1,4 +1,4 @@
-"""A sandbox is up when what belongs to no node is published, too."""
+"""A sandbox is up when all pools are published: of nodes, of no node, or none at all."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from unittest.mock import patch
 
+import pytest
+
 import dra_kit as dra
 from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import controller_and_webhook as operators
+from dra_kit.sandbox.drivers import running
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.sandbox.driver.test_named_settings import NoPreparer
 
@@ -70,3 +73,23 @@ async def test_start_does_not_wait_forever_for_an_empty_cluster_provider() -> No
     with patch.object(operators, "_POOLS_SECONDS", 0.1):
         async with Sandbox(driver_with(slow_warehouse())) as sandbox:
             assert await pools_of_no_node(sandbox) == set()
+
+
+class Nothing(dra.DeviceProvider):
+    def discover(self) -> Iterator[dra.Inventory]:
+        yield dra.Inventory()
+
+
+class NoDisks(dra.DeviceProvider, scope="cluster"):
+    def discover(self) -> Iterator[dra.Inventory]:
+        yield dra.Inventory()
+
+
+@pytest.mark.parametrize("cluster_provider", [None, NoDisks()], ids=["node", "node and cluster"])
+async def test_a_driver_without_pools_is_up(cluster_provider: dra.DeviceProvider | None) -> None:
+    driver = dra.Driver(
+        "lamp.example", provider=Nothing(), preparer=NoPreparer(), cluster_provider=cluster_provider
+    )  # fmt: skip
+    with patch.object(running, "PUBLISH_SECONDS", 10.0), patch.object(operators, "_POOLS_SECONDS", 1_000.0):
+        async with Sandbox(SandboxDriver((driver, driver.for_another_node())), SandboxSettings(nodes=2)) as sandbox:
+            assert (await sandbox.client.list(RESOURCE_SLICES)).items == []

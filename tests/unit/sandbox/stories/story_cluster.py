@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from aiohttp import web
@@ -140,6 +141,10 @@ class Cluster:
     @property
     def drivers(self) -> Sequence[str]:
         return list(self.controls)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return Path("kubeconfig")
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         return self.containers.get((pod, container), ({}, ""))[0]

@@ -181,7 +181,6 @@ def test_manifest_that_no_step_applies_is_rejected(tmp_path: Path) -> None:
             "document 1 lacks kind, which must be a string",
         ),
         ("kind: Pod\napiVersion: v1", "(Pod) lacks metadata.name"),
-        ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
         ("--- 1\n--- 2", "document 1 is not an object"),
         ("a: [", "cannot be read: line 1"),
     ],

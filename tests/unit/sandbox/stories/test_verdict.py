@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, PodFacts, StoryFacts
+from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, PodFacts, PublishedDevice, StoryFacts
 from dra_kit.sandbox.stories.model import Expectation
 from dra_kit.sandbox.stories.verdict import Mismatch, compare, referenced_pods
 
@@ -252,3 +252,82 @@ def test_all_devices_of_a_claim_must_match(health: dict[str, tuple[str, ...]], g
     facts = StoryFacts({"guest": PodFacts("Running", {"eater": ContainerFacts(health=health)})})
 
     assert [mismatch.got for mismatch in compare(expect(pods={"guest": pod}), facts, "ns")] == got
+
+
+def judge_attributes(wanted: dict[str, Any], actual: dict[str, Any]) -> tuple[Mismatch, ...]:
+    facts = StoryFacts(devices={"nic-0": PublishedDevice("nic-0", "node-1", "nic.example", actual)})
+    return compare(expect(devices={"nic-0": {"attributes": wanted}}), facts, "ns")
+
+
+PUBLISHED: dict[str, Any] = {
+    "model": "x550",
+    "vlans": [1, 2],
+    "tagged": [True],
+    "resource.kubernetes.io/pcieRoot": "pci0000:00",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_expected_attributes_have_no_mismatch(name: str) -> None:
+    assert judge_attributes({name: PUBLISHED[name]}, PUBLISHED) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "actual"),
+    [
+        ("vlans", [2, 1], "[1, 2]"),
+        ("vlans", 1, "[1, 2]"),
+        ("tagged", [1], "[True]"),
+        ("speed", 10, "not given"),
+        ("pcieRoot", "pci0000:00", 'not given; did you mean "resource.kubernetes.io/pcieRoot"?'),
+        ("nic.example/model", "x550", 'not given; did you mean "model"?'),
+    ],
+)
+def test_other_attributes_are_a_mismatch(name: str, wanted: object, actual: str) -> None:
+    expected = Mismatch(f"device nic-0, attribute {name}", repr(wanted), actual)
+    assert judge_attributes({name: wanted}, PUBLISHED) == (expected,)
+
+
+def judge_health(wanted: dict[str, Any]) -> tuple[Mismatch, ...]:
+    reported = {
+        "lunch": {
+            "k8s.bread.example/claim=7:bread:node-1:bread-0": "Healthy",
+            "bread.example/node-1/bread-1": "Unhealthy",
+        },
+        "dinner": {"vendor.example/class=bread-2": "Healthy"},
+    }
+    container = ContainerFacts(
+        health={claim: tuple(of.values()) for claim, of in reported.items()}, device_health=reported
+    )
+    pod = {"phase": "Running", "containers": {"eater": {"health": wanted}}}
+    facts = StoryFacts({"guest": PodFacts("Running", {"eater": container})})
+    return compare(expect(pods={"guest": pod}), facts, "ns")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"dinner": "Healthy"},
+        {"dinner": {"bread-2": "Healthy"}},
+        {"lunch": {"bread-0": "Healthy", "bread-1": "Unhealthy"}},
+        {"lunch": {"node-1/bread-0": "Healthy"}},
+    ],
+)
+def test_expected_health_has_no_mismatch(wanted: dict[str, Any]) -> None:
+    assert judge_health(wanted) == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"lunch": "Healthy"}, ("health of lunch", "Healthy", "Healthy, Unhealthy")),
+        ({"lunch": {"bread-1": "Healthy"}}, ("health of device bread-1 of lunch", "Healthy", "Unhealthy")),
+        ({"lunch": {"bread": "Healthy"}}, ("health of device bread of lunch", "Healthy", "not reported")),
+        ({"lunch": {"node-2/bread-0": "Healthy"}},
+         ("health of device node-2/bread-0 of lunch", "Healthy", "not reported")),
+        ({"supper": {"bread-0": "Healthy"}}, ("health of device bread-0 of supper", "Healthy", "not reported")),
+    ],
+)  # fmt: skip
+def test_other_health_is_a_mismatch(wanted: dict[str, Any], told: tuple[str, str, str]) -> None:
+    what, expected, actual = told
+    assert judge_health(wanted) == (Mismatch(f"pod guest, container eater, {what}", expected, actual),)

@@ -151,7 +151,7 @@ def test_container_edits_are_reported() -> None:
     }
 
 
-def test_what_hooks_set_is_reported_as_it_was_last() -> None:
+def test_last_resources_from_hooks_are_reported() -> None:
     begun = replace(
         started(),
         from_hooks=SpecEdits(env=("PLATE=1",)),

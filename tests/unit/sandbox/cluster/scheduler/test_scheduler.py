@@ -12,7 +12,16 @@ import pytest
 
 from dra_kit.client.api import Client
 from dra_kit.client.request import ClientRequest
-from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import (
+    DEVICE_CLASSES,
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
 from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
@@ -168,7 +177,7 @@ async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
         )
 
 
-@pytest.mark.parametrize(
+WRITTEN = pytest.mark.parametrize(
     "parameters",
     [
         r'{"note":"this \u0026 that \u003c \u003e"}',
@@ -179,17 +188,29 @@ async def test_extended_resource_of_a_device_plugin_blocks_a_claim() -> None:
         '{"a": 1, "a": 2}',
     ],
 )
+"""As kubectl writes them, for example, which escapes ``&``, and clients that escape all that is not ASCII."""
+
+
+def opaque(parameters: str) -> str:
+    """A claim's spec with opaque parameters."""
+    return (
+        '{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"pizza"}}],"config":[{"opaque":'
+        f'{{"driver":"other.example.com","parameters":{parameters}}}}}]}}}}'
+    )
+
+
+async def post(client: Client, resource: Resource, name: str, spec: str) -> None:
+    """Create an object with the text of a spec."""
+    kind = f'"apiVersion":"{resource.api_version}","kind":"{resource.kind}"'
+    body = f'{{{kind},"metadata":{{"name":"{name}"}},"spec":{spec}}}'
+    call = ClientRequest.of_collection("create", resource, "default", query={})
+    await client._object(replace(call, body=body.encode()))
+
+
+@WRITTEN
 async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(parameters: str) -> None:
-    """As kubectl writes them, for example, which escapes ``&``, and clients that escape all that is not ASCII."""
     async with kitchen(pizzas(1)) as (plane, client, _):
-        spec = (
-            '{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"pizza"}}],"config":[{"opaque":'
-            f'{{"driver":"other.example.com","parameters":{parameters}}}}}]}}}}'
-        )
-        kind = '"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim"'
-        body = f'{{{kind},"metadata":{{"name":"lunch"}},"spec":{spec}}}'
-        call = ClientRequest.of_collection("create", RESOURCE_CLAIMS, "default", query={})
-        await client._object(replace(call, body=body.encode()))
+        await post(client, RESOURCE_CLAIMS, "lunch", opaque(parameters))
         await add_pod(client, "guest", "lunch")
 
         claims = plane.informers.objects(RESOURCE_CLAIMS)
@@ -199,6 +220,24 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
         await client.delete(PODS, "guest", "default", grace_period_seconds=0)
         await client.delete(RESOURCE_CLAIMS, "lunch", "default")
         await until(lambda: ("default", "lunch") not in claims)
+
+
+@WRITTEN
+async def test_a_generated_claim_has_the_bytes_of_its_template(parameters: str) -> None:
+    async with kitchen(pizzas(1)) as (plane, client, _):
+        await post(client, RESOURCE_CLAIM_TEMPLATES, "menu", f'{{"spec":{opaque(parameters)}}}')
+        entry = {"name": "r", "resourceClaimTemplateName": "menu"}
+        spec = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [entry]}
+        await client.create(PODS, {"metadata": {"name": "guest", "namespace": "default"}, "spec": spec})
+
+        claims = plane.informers.objects(RESOURCE_CLAIMS)
+        await until(lambda: any(pools(claim) for claim in claims.values()))
+        [claim] = claims.values()
+        assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/pod-claim-name": "r"}
+        assert claim["metadata"]["ownerReferences"][0]["name"] == "guest"
+        read = ClientRequest.of_object("get", RESOURCE_CLAIMS, claim["metadata"]["name"], "default")
+        stored = (await client.exchange(replace(read, accept="application/vnd.kubernetes.protobuf"))).text
+        assert parameters.strip().encode() in stored
 
 
 async def test_search_does_not_block_the_event_loop() -> None:

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
-from dra_kit.sandbox.containers import networks
-from dra_kit.sandbox.containers.networks import NetworkNamespace
+from dra_kit.sandbox.containers import processes
 from dra_kit.sandbox.containers.process_runtime import ContainerReport, ProcessRuntime
+from dra_kit.sandbox.containers.processes import NetworkNamespace
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, SandboxConfig
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -412,7 +412,7 @@ async def test_network_namespaces_that_are_forbidden_are_reported(monkeypatch: p
         ctypes.set_errno(errno.EPERM)
         return -1
 
-    monkeypatch.setattr(networks, "_LIBC", types.SimpleNamespace(unshare=forbid))
+    monkeypatch.setattr(processes, "_LIBC", types.SimpleNamespace(unshare=forbid))
     with pytest.raises(SandboxError, match="Operation not permitted; run the sandbox as root, or without"):
         async with ProcessRuntime(network_namespaces=True):
             pass

@@ -1,0 +1,85 @@
+"""A run with a driver that offers no device yet: its devices may depend on the manifests."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typing_extensions import override
+
+import dra_kit as dra
+from dra_kit.sandbox.cluster import SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.run.session import RunTask, SandboxSession
+from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.views.live import LiveView
+from tests.unit.cli.kitchen import CLASS, TEMPLATE, pod
+from tests.unit.node.policy.test_policy import DEFINITION, NODE_MENUS, menu
+from tests.unit.sandbox.driver.test_named_settings import NoPreparer
+
+pytestmark = pytest.mark.processes  # containers are processes, and each test takes seconds
+NOTE = "driver dra.pizza offers no device: discover() yielded an empty inventory"
+
+
+class Oven(dra.DeviceProvider):
+    @override
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="pizza-0")]
+
+
+class ColdOven(dra.DeviceProvider):
+    @override
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+
+
+class Menu(dra.DevicePolicy, watches=NODE_MENUS):
+    @override
+    def advertise(self, device: dra.Device, watched: Mapping[str, Any] | None) -> dra.Device | None:
+        return device if watched else None
+
+
+async def run(task: RunTask, provider: dra.DeviceProvider, policy: dra.DevicePolicy | None = None) -> tuple[int, str]:
+    """Return the exit code of a run, and what it shows."""
+    shown = io.StringIO()
+    driver = SandboxDriver((dra.Driver("dra.pizza", provider=provider, preparer=NoPreparer(), policy=policy),))
+    settings = SandboxSettings(webhook=False, controller=False)
+    code = await SandboxSession([driver], settings, task, LiveView(shown)).run()
+    return code, shown.getvalue()
+
+
+@pytest.mark.parametrize("by_story", [False, True], ids=["-f", "--story"])
+async def test_devices_that_depend_on_objects_in_the_manifests(tmp_path: Path, by_story: bool) -> None:
+    objects = [CLASS, TEMPLATE, DEFINITION, menu("node-1"), pod("guest", "true")]
+    (tmp_path / "order.yaml").write_text(yaml.safe_dump_all(map(dict, objects)))
+    (tmp_path / "expect.yaml").write_text("steps:\n- apply: [order.yaml]\n  pods: {guest: {phase: Succeeded}}\n")
+    task = RunTask(stories=(load_story(tmp_path),)) if by_story else RunTask(files=(tmp_path / "order.yaml",))
+
+    code, text = await run(task, Oven(), Menu())
+
+    assert code == 0, text
+    assert text.index("driver dra.pizza offers no device") < text.index("offers 1 device on node-1")
+
+
+async def test_pods_without_a_device_fail_with_the_driver_that_offers_none(tmp_path: Path) -> None:
+    (tmp_path / "order.yaml").write_text(yaml.safe_dump_all([CLASS, TEMPLATE, pod("guest", "true")]))
+
+    code, text = await run(RunTask(files=(tmp_path / "order.yaml",), timeout=1.0), ColdOven())
+
+    assert code == 1
+    assert text.count(NOTE) == 2
+    assert text.rindex("not all pods succeeded") < text.rindex(NOTE)
+
+
+async def test_pods_that_need_no_device_succeed(tmp_path: Path) -> None:
+    free = pod("guest", "true")
+    del free["spec"]["resourceClaims"], free["spec"]["containers"][0]["resources"]
+    (tmp_path / "order.yaml").write_text(yaml.safe_dump_all([free]))
+
+    code, text = await run(RunTask(files=(tmp_path / "order.yaml",)), ColdOven())
+
+    assert (code, text.count(NOTE)) == (0, 1)
