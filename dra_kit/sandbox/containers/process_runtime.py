@@ -145,7 +145,7 @@ class ProcessRuntime:
         self._intake = intake or OutputReader()
         self._containers: dict[str, _Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
-        self._listeners: list[Callable[[str], None]] = []
+        self._listeners: list[tuple[Callable[[str], None], Callable[[str], None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
         self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
@@ -230,7 +230,13 @@ class ProcessRuntime:
         self._containers[identity] = container
         self._forget_attempts(config)
         # a kubelet that ends meanwhile leaves no container half started
-        await asyncio.shield(self._begin(self._run(identity, container)))
+        work = self._begin(self._run(identity, container))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # the next kubelet takes it for one that runs, until it learns the result
+            work.add_done_callback(lambda _: self._changed(container))
+            raise
         return container.status
 
     def stop(self, container_id: str, grace: float) -> None:
@@ -279,13 +285,18 @@ class ProcessRuntime:
             size -= report.log.size
             report.log.discard()
 
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed`` with the UID of a pod when a container of it exits, or gets other resources.
+    def subscribe(
+        self, changed: Callable[[str], None], updated: Callable[[str], None] = lambda _: None
+    ) -> Callable[[], None]:
+        """Call functions with the UID of a pod; return a function that unsubscribes.
 
-        Return a function that unsubscribes.
+        Args:
+            changed: called when a container of the pod exits.
+            updated: called when NRI plugins have changed the resources of a container.
         """
-        self._listeners.append(changed)
-        return lambda: self._listeners.remove(changed)
+        listener = (changed, updated)
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def lose_power(self) -> None:
         """End every container at once, with an unknown exit code, and every sandbox, as before a boot."""
@@ -358,7 +369,8 @@ class ProcessRuntime:
         if container is not None:
             changed = merge_resources(container.status.resources, resources)
             container.status = replace(container.status, resources=changed)
-            self._changed(container)
+            for _, updated in list(self._listeners):
+                updated(container.config.pod.uid)
 
     # ---
 
@@ -530,8 +542,8 @@ class ProcessRuntime:
         self._changed(container)
 
     def _changed(self, container: _Container) -> None:
-        for listener in list(self._listeners):
-            listener(container.config.pod.uid)
+        for changed, _ in list(self._listeners):
+            changed(container.config.pod.uid)
 
     def _settle(self, container: _Container) -> None:
         if container.pipe is not None:

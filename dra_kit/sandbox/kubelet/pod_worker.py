@@ -96,6 +96,18 @@ class PodWorker:
         self._gone = True
         self.wake()
 
+    def report_containers(self) -> None:
+        """Record containers that have ended, or have other resources."""
+        node = self._services.node.name
+        for status in self._statuses():
+            container = ContainerReference(self._who, status.name, status.id)
+            if status.resources != self._starter.resources.setdefault(status.id, status.resources):
+                self._starter.resources[status.id] = status.resources
+                self._services.observer(ContainerUpdated(node=node, container=container, resources=status.resources))
+            if status.exit is not None and status.id not in self._ended_containers:
+                self._ended_containers.add(status.id)
+                self._services.observer(ContainerEnded(node=node, container=container, exit=exit_status(status.exit)))
+
     async def run(self) -> None:
         """Work until the object is gone and nothing of the pod is left on the node."""
         while True:
@@ -118,7 +130,7 @@ class PodWorker:
 
     async def _step(self) -> float | None:
         """Take one step; return the maximum seconds until the next step, None to wait for a change."""
-        self._report_containers()
+        self.report_containers()
         self._report_deletion()
         if self._terminating or self._ended or is_terminal(self._pod):
             return await self._end()
@@ -248,18 +260,6 @@ class PodWorker:
 
     def _latest(self) -> dict[str, ContainerStatus]:
         return {status.name: status for status in self._statuses()}
-
-    def _report_containers(self) -> None:
-        """Record containers that have ended, or have other resources."""
-        node = self._services.node.name
-        for status in self._statuses():
-            container = ContainerReference(self._who, status.name, status.id)
-            if status.resources != self._starter.resources.setdefault(status.id, status.resources):
-                self._starter.resources[status.id] = status.resources
-                self._services.observer(ContainerUpdated(node=node, container=container, resources=status.resources))
-            if status.exit is not None and status.id not in self._ended_containers:
-                self._ended_containers.add(status.id)
-                self._services.observer(ContainerEnded(node=node, container=container, exit=exit_status(status.exit)))
 
     def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):

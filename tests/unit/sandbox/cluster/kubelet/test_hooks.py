@@ -315,6 +315,28 @@ async def test_hooks_outlive_a_restart_of_the_kubelet(kitchen: Node) -> None:
     assert [hook for hook, _ in plugin.calls].count("run") == 1
 
 
+async def test_container_that_is_rejected_while_the_kubelet_restarts_is_tried_again(kitchen: Node) -> None:
+    gate = asyncio.Event()
+
+    class Waiting(Pinning):
+        @override
+        async def create_container(self, pod: pb.PodSandbox, container: pb.Container) -> pb.CreateContainerResponse:
+            if ("create", container.name) not in self.calls:
+                self.calls.append(("create", container.name))
+                await gate.wait()
+                raise RuntimeError("no chair")
+            return await super().create_container(pod, container)
+
+    plugin = Waiting()
+    async with connected(kitchen, plugin):
+        await kitchen.start(pod(SLEEPER))
+        await kitchen.is_so(lambda: ("create", "eater") in plugin.calls)
+        await kitchen.kubelet.restart()
+        gate.set()
+        await kitchen.is_so(lambda: plugin.calls.count(("create", "eater")) == 2)
+        await kitchen.phase("Running")
+
+
 async def test_each_start_of_a_container_is_a_new_one(kitchen: Node) -> None:
     plugin = Pinning()
     async with connected(kitchen, plugin):
