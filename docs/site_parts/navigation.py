@@ -13,7 +13,8 @@ SECTIONS = [
         [
             "write-a-driver", "no-code", "migrate-from-a-device-plugin", "what-a-container-gets", "effects",
             "programs-and-objects", "hot-plug", "health", "status", "partitions", "modes", "sharing", "several-pools",
-            "network-attached", "binding", "taint-rules", "controller", "read-the-cluster", "config-versions",
+            "network-attached", "binding", "taint-rules", "controller", "read-the-cluster", "pod-hooks",
+            "config-versions",
         ],
     ),
     (

@@ -222,6 +222,10 @@ def _missing(component: object, name: str) -> AttributeError:
         return NotAvailableYet(
             f"{title}.hardware is not there: write Driver(…, hardware=<its factory>); it is made before startup"
         )
+    if name == "runtime" and isinstance(component, NodeComponent):
+        return NotAvailableYet(
+            f"{title}.runtime is not there yet: the framework sets it before startup; read it there or later"
+        )
     if name == "context":
         return NotAvailableYet(
             f"{title}.context is not there yet: the framework sets it before startup; read it there or later"

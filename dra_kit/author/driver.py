@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeAlias, cast, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -20,6 +20,7 @@ from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
+from dra_kit.author.pod_hooks import PodHooks, check_pod_hooks
 from dra_kit.author.preparer import NoPreparer, Preparer, check_preparer, config_kinds
 from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
 from dra_kit.author.reads import Reads
@@ -64,6 +65,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         binder: makes the binding conditions of devices true; run by the controller. ``BoundElsewhere()``: another
             controller does.
         taint_rules: decides which of this driver's devices are tainted; run by the controller.
+        pod_hooks: acts when the container runtime starts and stops pods with devices of this driver.
         reads: every kind of object that the code on a node reads with ``self.context.api``; the node's account gets the
             rights for these and no others.
         follow_node: keep ``context.node.labels`` up to date. When a label of the Node changes, ``discover`` is
@@ -93,6 +95,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
         binder: DeviceBinder[AuthorSettingsT] | BoundElsewhere | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
+        pod_hooks: PodHooks[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         reads: Sequence[Reads] = (),
         follow_node: bool = False,
     ) -> None:
@@ -112,6 +115,7 @@ class Driver(Generic[ConfigT, DeviceT]):
             ("taint_rules", taint_rules, TaintRuleSource),
             ("health", health, HealthSource),
             ("policy", policy, DevicePolicy),
+            ("pod_hooks", pod_hooks, PodHooks),
             ("observer", observer, ClaimObserver),
         )
         for argument, value, base in optional:
@@ -126,6 +130,8 @@ class Driver(Generic[ConfigT, DeviceT]):
             )
         if health is not None:
             check_health(name, health)
+        if pod_hooks is not None:
+            check_pod_hooks(name, pod_hooks)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {short_repr(settings)} is not a pydantic model class; "
@@ -159,6 +165,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.binder: DeviceBinder[Any] | None = None if isinstance(binder, BoundElsewhere) else binder
         self.binds: bool = binder is not None
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
+        self.pod_hooks: PodHooks[Any, Any, Any] | None = pod_hooks
         self.reads: tuple[Reads, ...] = tuple(reads)
         self.follow_node: bool = follow_node
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(self.preparer)))  # type: ignore[arg-type]
@@ -177,7 +184,7 @@ class Driver(Generic[ConfigT, DeviceT]):
     @property
     def node_bound(self) -> tuple[NodeComponent[Any, Any], ...]:
         """The objects that receive the node's hardware and context."""
-        parts = (self.provider, self.preparer, self.health, self.policy)
+        parts = (self.provider, self.preparer, self.health, self.policy, self.pod_hooks)
         return tuple(part for part in parts if part is not None)
 
     @property
@@ -205,14 +212,18 @@ class Driver(Generic[ConfigT, DeviceT]):
         """
         bound = [part for part in (*self.node_bound, *self.controller_bound) if part is not self.observer]
         # what a node or the controller has set on these objects is not copied: each sets its own
-        given = [vars(part).get(name) for part in bound for name in ("hardware", "context")]
+        given = [vars(part).get(name) for part in bound for name in _SET_BY_NODE]
         # the observer belongs to no node: all copies share it
         copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
         for part in (*copied.node_bound, *copied.controller_bound):
             if part is not self.observer:
-                for name in ("hardware", "context"):
+                for name in _SET_BY_NODE:
                     vars(part).pop(name, None)
         return copied
+
+
+_SET_BY_NODE: Final = ("hardware", "context", "runtime")
+"""Attributes of the author's objects that the node or the controller sets."""
 
 
 def _check_instance(driver: str, argument: str, value: object, base: type) -> None:

@@ -25,7 +25,17 @@ from dra_kit.sandbox.drivers.project import place_of
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
 
-_SHARED: Final = ("files", "nodes", "kubeconfig", "alpha", "feature_gates", "runtime_config", "time_scale", "webhook")
+_SHARED: Final = (
+    "files",
+    "nodes",
+    "kubeconfig",
+    "alpha",
+    "feature_gates",
+    "runtime_config",
+    "network_namespaces",
+    "time_scale",
+    "webhook",
+)
 """Options that are shared with ``dra-kit sandbox``."""
 
 

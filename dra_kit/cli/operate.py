@@ -84,6 +84,13 @@ class CheckCommand(TargetCommand):
     envvar="DRA_CRI_SOCKET",
     help="socket of the container runtime  [default: the existing one of containerd, CRI-O and k3s]",
 )
+@variable_option(
+    "--nri-socket",
+    type=path(),
+    envvar="DRA_NRI_SOCKET",
+    help="socket of the container runtime for NRI, which drivers with pod hooks use  [default: not checked, or with "
+    "TARGET the usual one]",
+)
 @output_option
 @click.pass_context
 def check(ctx: click.Context, /, **options: Any) -> None:
@@ -116,6 +123,7 @@ def check(ctx: click.Context, /, **options: Any) -> None:
         kubelet_dir=kubelet_dir if kubelet_dir.is_dir() else None,
         cdi_dir=options["cdi_dir"],
         cri_socket=options["cri_socket"],
+        nri_socket=options["nri_socket"],
     )
     found = asyncio.run(_checked(wanted, options))
     if options["output"] == "json":

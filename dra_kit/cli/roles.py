@@ -182,6 +182,13 @@ node_options: OptionDecorator = option_group(
     kubelet_dir_option(),
     cdi_dir_option("directory where the container runtime reads CDI files"),
     variable_option(
+        "--nri-socket",
+        default="/var/run/nri/nri.sock",
+        type=path(),
+        envvar="DRA_NRI_SOCKET",
+        help="the container runtime's socket for NRI, which drivers with pod hooks use",
+    ),
+    variable_option(
         "--pod-uid",
         envvar="DRA_POD_UID",
         help="UID of this pod, which allows two releases to overlap in a rolling update",
@@ -295,6 +302,7 @@ def node_settings(options: Mapping[str, Any], *, state_dir: Path | None, author:
         kubeconfig=options["kubeconfig"],
         kubelet_dir=options["kubelet_dir"].absolute(),
         cdi_dir=options["cdi_dir"].absolute(),
+        nri_socket=options["nri_socket"].absolute(),
         state_dir=state_dir.absolute() if state_dir else None,
         pod_uid=options["pod_uid"],
         probe_address=options["probe_address"],

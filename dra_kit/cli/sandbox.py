@@ -192,6 +192,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="serve API versions that are off by default, such as resource.k8s.io/v1beta1=true",
 )
 @click.option(
+    "--network-namespaces",
+    is_flag=True,
+    help="give pods network namespaces, for hooks that move interfaces; only root can create them",
+)
+@click.option(
     "--time-scale",
     default=1.0,
     show_default=True,
@@ -380,6 +385,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         time_scale=options["time_scale"],
         kubeconfig=options["kubeconfig"],
         webhook=options["webhook"],
+        network_namespaces=options["network_namespaces"],
     )
 
 

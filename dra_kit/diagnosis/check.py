@@ -32,10 +32,12 @@ from dra_kit.diagnosis.cluster_checks import (
     warn,
 )
 from dra_kit.diagnosis.node_checks import (
+    NRI_SOCKET,
     check_runtime,
     containerd_findings,
     is_of_sandbox,
     node_findings,
+    nri_finding,
     runtime_findings,
 )
 from dra_kit.errors import KubeError
@@ -210,6 +212,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
         kubelet_dir: the kubelet's root directory on this machine; None if this machine is not a node.
         cdi_dir: the directory of CDI files on this machine.
         cri_socket: the socket of this machine's container runtime; None for the usual one.
+        nri_socket: its socket for NRI; None for the usual one, which is checked if ``code`` has pod hooks.
     """
 
     driver: str | None = None
@@ -221,6 +224,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     kubelet_dir: Path | None = None
     cdi_dir: Path = Path("/var/run/cdi")
     cri_socket: Path | None = None
+    nri_socket: Path | None = None
 
 
 async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why: str = "") -> list[CheckResult]:
@@ -235,6 +239,8 @@ async def run_checks(wanted: CheckOptions, credentials: Credentials | None, why:
         found += node_findings(wanted.kubelet_dir, wanted.cdi_dir, wanted.driver)
         # its own answer, or else its file
         found += await check_runtime(wanted.cri_socket, wanted.cdi_dir) or containerd_findings(wanted.cdi_dir)
+        if wanted.nri_socket is not None or (wanted.code is not None and wanted.code.pod_hooks is not None):
+            found.append(nri_finding(wanted.nri_socket or NRI_SOCKET))
     return found
 
 

@@ -49,6 +49,27 @@ def info_findings(info: RuntimeInfo, cdi_dir: Path) -> Iterator[CheckResult]:
         yield ok(_RUNTIME_CHECK, f"{info.name} answers, but does not report whether CDI is on; see its release")
 
 
+NRI_SOCKET: Final = Path("/var/run/nri/nri.sock")
+"""Where containerd and CRI-O listen for NRI by default."""
+
+
+def nri_finding(socket: Path) -> CheckResult:
+    """Check that the container runtime serves NRI, which drivers with pod hooks need."""
+    answered = is_listening(socket)
+    if answered:
+        return ok("NRI", f"{socket} answers")
+    if answered is None and socket.exists():
+        return warn("NRI", f"{socket} cannot be opened", "run as root")
+    return fail(
+        "NRI",
+        f"no container runtime listens at {socket}, so the driver's pod hooks cannot run and no container with its "
+        "devices starts",
+        "switch NRI on and restart the runtime: containerd (on by default since 2.0) disable = false in the section "
+        "plugins.'io.containerd.nri.v1.nri' of its configuration, CRI-O (on by default) enable_nri = true in crio.nri; "
+        "in a pod, mount the socket's directory (chart value node.nriSocket)",
+    )
+
+
 _ROOT_FLAG: Final = "--root-dir"
 
 

@@ -31,6 +31,8 @@ def _lines(document: ObjectView) -> Iterator[str]:
     if not found:
         yield "  all is well"
     yield from _section("Kubelet", [_registration(document.get("registration") or {})])
+    if runtime := document.get("containerRuntime"):
+        yield from _section("Container runtime", [_runtime(runtime)])
     if others := listed(document, "others"):
         yield from _section("Processes", [_processes([document, *others])])
     yield from _section("Slices", list(_slices(document)))
@@ -68,6 +70,13 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 def _registration(registration: Mapping[str, Any]) -> str:
     text = f": {registration['text']}" if registration.get("text") else ""
     return escape_unprintable(f"{registration.get('state', 'not known')}{text}")
+
+
+def _runtime(runtime: Mapping[str, Any]) -> str:
+    """Return whether pod hooks run."""
+    if runtime.get("connected"):
+        return escape_unprintable(f"connected: {runtime.get('runtime')} at {runtime.get('socket')}")
+    return escape_unprintable(f"not connected: {runtime.get('text')}")
 
 
 def _processes(documents: Sequence[ObjectView]) -> str:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.calls import PendingResult, running_calls
@@ -29,6 +30,7 @@ from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_soc
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.events import ClaimEventRecorder, ClaimEvents
 from dra_kit.node.claims.files import ClaimFiles, FileRepair, StrayFileSweeper
+from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.claims.preparer_runner import PreparerRunner
 from dra_kit.node.claims.recovery import LeftoverSweeper, OrphanReleaser
@@ -54,8 +56,9 @@ from dra_kit.node.kubelet_connection import (
     MeasuredService,
     NodeStartup,
 )
-from dra_kit.node.locks import NodeLocks
+from dra_kit.node.locks import NamedLocks, NodeLocks
 from dra_kit.node.operation_socket import STATUS, WHO, OperationServer
+from dra_kit.node.pod_hooks import HookPlugin, PodHooksPart, StartedPods
 from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
@@ -130,6 +133,7 @@ class NodeAgent:
         self._probes: Probes | None = None
         self._health: HealthMonitor | None = None
         self._policy: PolicyPart | None = None
+        self._pod_hooks: PodHooksPart | None = None
         self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
         self._store = StateStore(settings.database(driver.name))
@@ -169,13 +173,14 @@ class NodeAgent:
         hardware, effect_engine, effect_verifier = self._effects(cluster_facts, node_locks, boot_id)
         claim_events, started = ClaimEvents(), asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
-        metadata = MetadataFiles(metadata_dir, name)
+        metadata, guard = MetadataFiles(metadata_dir, name), HookGuard(settings.state(name) / "pod-hooks", name)
         status, files = ClaimStatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
         runner = PreparerRunner(
             driver, driver.configs.with_settings(settings.author), inventory, effect_engine, boot_id, started,
             metadata, hardware, effect_verifier, checks_device_files=settings.check_device_nodes,
             simulated_in=settings.simulated_in(),
             cluster_pool_devices=cluster_pool_devices(driver, self._client, cluster_facts),
+            guard=None if driver.pod_hooks is None else guard,
         )  # fmt: skip
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
@@ -183,6 +188,7 @@ class NodeAgent:
             guard=ReallocationGuard(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )  # fmt: skip
+        self._connect_hooks(guard, locks, boot_id)
         prepare_again = partial(self._service.begin_prepare, again=True)
         self._repreparer = Repreparer(self._store, node_locks.claims, runner, prepare_again)
         self._report(claim_events, status)
@@ -277,6 +283,9 @@ class NodeAgent:
             self.supervisor.add(self._health, after=serving)
         if self._policy is not None:
             self.supervisor.add(self._policy, after=startup, waits_for=self._calls_under_way)
+        if self._pod_hooks is not None:
+            known = (*serving, self._discovery) if self._decommission is None else serving
+            self.supervisor.add(self._pod_hooks, after=known, waits_for=self._pod_hooks.waits_for)
         self.supervisor.add(self._publisher, after=registration, waits_for=lambda: self._publisher.last_error)
         if self._decommission is None:
             self.supervisor.add(slice_watch, after=self._publisher)
@@ -342,6 +351,21 @@ class NodeAgent:
             self.supervisor.add(runner)  # stopped once no claim needs a program
             runner.listen(verifier.look_again)
         return hardware, engine, verifier
+
+    def _connect_hooks(self, guard: HookGuard, locks: Path, boot_id: str) -> None:
+        hooks, context = self._driver.pod_hooks, self._context
+        if hooks is None:
+            return
+        self._pod_hooks = PodHooksPart(
+            hooks,
+            lambda calls: HookPlugin(
+                hooks, calls, driver=self._driver.name, boot_id=boot_id, store=self._store, inventory=self._inventory,
+                updates=self._service.updates, guard=guard, consumers=context.consumers,
+                started=StartedPods(guard.directory / "started", boot_id),
+            ),
+            driver=self._driver.name, socket=self._settings.nri_socket, context=context, guard=guard,
+            locks=NamedLocks(locks / "pod-hooks.lock"),
+        )  # fmt: skip
 
     def _report(self, claim_events: ClaimEvents, status: ClaimStatusWriter) -> None:
         claim_events.prepared.listen(status.submit)
@@ -416,6 +440,7 @@ class NodeAgent:
             health=None if self._health is None else self._health.shown,
             supervisor=self.supervisor,
             failures=self._failures,
+            pod_hooks=self._pod_hooks,
         )
         self._metrics.read(
             NodeMetrics(view, self._loop, self._calls, self._watchdog, slice_watch.restarts), driver=name

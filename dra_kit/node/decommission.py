@@ -189,7 +189,7 @@ _OTHER_FILES: Final = (*(f"{_DATABASE}-{of}" for of in ("lock", "transactions"))
 _CORRUPT: Final = (f"{_DATABASE}.corrupt-", "health.json.corrupt")
 _LOGS: Final = tuple(f"{_DATABASE}-{of}" for of in ("wal", "shm"))
 _UNFINISHED: Final = tuple(f"{_DATABASE}.{of}-*" for of in ("new", "rebuilt"))
-_OUR_FOLDERS: Final = ("locks", "children", "device-metadata")
+_OUR_FOLDERS: Final = ("locks", "children", "device-metadata", "pod-hooks")
 _AUTHORS: Final = "author"
 
 

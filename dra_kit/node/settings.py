@@ -19,6 +19,7 @@ class NodeSettings(Struct, frozen=True):
         kubeconfig: None for $KUBECONFIG, else the service account inside a cluster, else ~/.kube/config.
         kubelet_dir: the kubelet's root directory; the same path inside and outside of a container.
         cdi_dir: where container runtimes look for CDI files.
+        nri_socket: the container runtime's socket for NRI; used by drivers with pod hooks.
         state_dir: durable state; None for ``plugins/<driver>`` below ``kubelet_dir``.
         pod_uid: of the driver's pod; makes socket names unique, so that rolling updates can overlap.
         dra_versions: versions of the DRA service to offer.
@@ -45,6 +46,7 @@ class NodeSettings(Struct, frozen=True):
     kubeconfig: Path | None = None
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")
+    nri_socket: Path = Path("/var/run/nri/nri.sock")
     state_dir: Path | None = None
     pod_uid: str | None = None
     dra_versions: tuple[str, ...] = ("v1", "v1beta1")

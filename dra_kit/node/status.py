@@ -50,6 +50,7 @@ from dra_kit.slices.publisher import Publisher
 
 if TYPE_CHECKING:
     from dra_kit.kubelet.health import ReportedHealth
+    from dra_kit.node.pod_hooks import PodHooksPart
 
 
 class DevicesInUse:
@@ -134,6 +135,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         title: returns the text of an effect for people.
         pod_uid: of the process's pod; empty if it has none.
         health: the health reported to the kubelet; None if the driver reports none.
+        pod_hooks: the connection to the container runtime; None if the driver has no pod hooks.
     """
 
     prepared: DevicesInUse
@@ -149,6 +151,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     health: Callable[[], Sequence[ReportedHealth]] | None
     supervisor: Supervisor
     failures: RecentFailures
+    pod_hooks: PodHooksPart | None = None
 
 
 class NodeStatus:
@@ -185,6 +188,8 @@ class NodeStatus:
         document["effects"] = await _read(self._effects)
         document["state"] = await _read(self._state)
         document["slices"] = await self._slices()
+        if view.pod_hooks is not None:
+            document["containerRuntime"] = view.pod_hooks.document()
         if view.health is not None:
             document["health"] = [
                 {"pool": item.pool, "device": item.device, "health": item.status, "message": item.message}
@@ -320,6 +325,8 @@ class NodeMetrics:
     def __call__(self) -> Iterator[Metric]:
         """Yield all metrics; those that cannot be read are missing."""
         yield from self._calls.readings()
+        if self._view.pod_hooks is not None:
+            yield from self._view.pod_hooks.readings()
         yield REGISTERED.of(int(self._view.kubelet.is_registered()))
         for read in (self._devices, self._effects, self._state):
             with suppress(DraKitError):  # the disk is failing, which is logged

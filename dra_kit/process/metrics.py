@@ -118,6 +118,22 @@ STORE_BYTES: Final = MetricDescription(
 STORE_CORRUPT_ROWS: Final = MetricDescription(
     "dra_driver_store_corrupt_rows", "gauge", "Corrupt rows of the node's state."
 )
+HOOK_CALLS: Final = MetricDescription(
+    "dra_driver_pod_hooks", "counter",
+    "Calls of the driver's pod hooks by result: ok, failed, late (the container runtime got an error in time).",
+    ("hook", "result"),
+)  # fmt: skip
+HOOKS_SKIPPED: Final = MetricDescription(
+    "dra_driver_pod_hooks_skipped", "counter",
+    "Pods and containers that started while the driver was not connected to the container runtime.",
+)  # fmt: skip
+RUNTIME_CONNECTED: Final = MetricDescription(
+    "dra_driver_runtime_connected", "gauge",
+    "1 if the driver's pod hooks run: it is connected to the container runtime.",
+)  # fmt: skip
+RUNTIME_RECONNECTS: Final = MetricDescription(
+    "dra_driver_runtime_reconnects", "counter", "Attempts to connect to the container runtime again."
+)
 API_REQUESTS: Final = MetricDescription(
     "dra_driver_api_requests", "counter",
     "Requests to the API server, except kopf's, by HTTP status; code error without a response.",

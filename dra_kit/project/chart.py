@@ -280,14 +280,14 @@ def _without_head(text: str) -> str:
 
 
 def _both(written: Any, declared: Any) -> Any:
-    """Return the rules of both, each once; of namespaces likewise."""
+    """Return the rules of both, each once; of namespaces likewise. Another value that is written wins."""
     if isinstance(declared, Mapping):
         former: Mapping[str, Any] = written or {}
         names: Iterable[str] = dict.fromkeys([*former, *declared])
         return {name: _both(former.get(name), declared.get(name, [])) for name in names}
     if isinstance(declared, list):
         return [*(written or []), *(rule for rule in declared if rule not in (written or []))]
-    return declared
+    return written or declared
 
 
 def project_values(
@@ -351,15 +351,20 @@ def _check_configs(classes: Sequence[SourceFile], driver: Driver[Any, Any]) -> N
                 raise ConfigurationError(f"{file.name}: DeviceClass {name}: {found}; correct it")
 
 
+NRI_SOCKET: Final = "/var/run/nri/nri.sock"
+"""Where container runtimes listen for NRI by default."""
+
+
 def declared_rights(driver: Driver[Any, Any], settings: Callable[[], BaseModel | None]) -> dict[str, dict[str, Any]]:
-    """Return the rights of the driver's reads, effects, policy, cluster provider, binder and taint rules.
+    """Return the rights of the driver's reads, effects, policy, pod hooks, cluster provider, binder and taint rules.
 
     The settings, on which the namespaces of objects depend, are requested only if there may be such namespaces.
 
     Returns:
         ``node`` and ``controller`` as in ``values.yaml``, without empty parts.
     """
-    node = rbac_values(node_rights(driver, settings() if needs_settings(driver) else None))
+    node: dict[str, Any] = dict(rbac_values(node_rights(driver, settings() if needs_settings(driver) else None)))
+    node["nriSocket"] = NRI_SOCKET if driver.pod_hooks is not None else ""
     controller = {
         "clusterPools": driver.cluster_provider is not None,
         "binding": driver.binder is not None,

@@ -199,6 +199,7 @@ class NodeValues(RoleValues):
     enabled: bool
     kubelet_dir: Directory
     cdi_dir: Directory
+    nri_socket: Annotated[str, Field(pattern=r"^(/.+/[^/]+)?$")]
     state_dir: Annotated[str, Field(pattern=r"^(/.*[^/])?$")]
     check_device_nodes: bool
     pod_resources: bool

@@ -53,6 +53,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
             run, ``NAME`` is a setting that only one of them has; ``DRIVER.NAME`` is a setting of that driver.
         roles: run the drivers' roles; if False, they are run outside the sandbox.
         accounts: the service accounts that the roles run as; None for the administrator.
+        network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
     """
 
     nodes: int = 1
@@ -66,6 +67,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     edited: tuple[str, ...] = ()
     roles: bool = True
     accounts: RoleAccounts | None = None
+    network_namespaces: bool = False
 
 
 USER_AGENT: Final = "dra-kit sandbox"
@@ -216,6 +218,7 @@ class Sandbox:
             declared_features=self._settings.gates.declared_by_nodes,
             observer=self._acted,
             intake=self._intake,
+            network_namespaces=self._settings.network_namespaces,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)
@@ -289,6 +292,16 @@ class Sandbox:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         report = self._report(namespace, pod, container)
         return report.mounts if report else {}
+
+    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        report = self._report(namespace, pod, container)
+        return report.status.resources.cpus if report else ""
+
+    async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        del containers
+        return [name for node in self.nodes for name in node.runtime.interfaces(namespace, pod)]
 
     async def node_state(self) -> Iterable[str]:
         """Return what the nodes store for claims; with the node's name if there are several."""

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field
 
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
+from dra_kit.sandbox.containers.runtime import HookResources
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
@@ -216,6 +217,9 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
         environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
         cdi_devices: qualified names that drivers gave for it.
         from_claims: what these change in the container. Only the environment is changed here.
+        from_hooks: what NRI plugins change in it, after the claims. Only the environment is changed here.
+        resources: those that NRI plugins set; they are not applied.
+        interfaces: names of the network interfaces that hooks moved into its pod.
         exit: how it ended, if it had ended by then; None while it runs.
     """
 
@@ -227,7 +231,32 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
     from_claims: SpecEdits = field(default_factory=SpecEdits)
+    from_hooks: SpecEdits = field(default_factory=SpecEdits)
+    resources: HookResources = field(default_factory=HookResources)
+    interfaces: tuple[str, ...] = ()
     exit: ExitStatus | None = None
+
+
+class ContainerUpdated(TimelineRecord, frozen=True, kw_only=True):
+    """NRI plugins have changed the resources of a container that runs; they are not applied."""
+
+    node: str
+    container: ContainerReference
+    resources: HookResources
+
+
+class HookFailed(TimelineRecord, frozen=True, kw_only=True):
+    """NRI plugins rejected a pod's sandbox or a container; the kubelet tries again.
+
+    Attributes:
+        container: its name; empty for the sandbox.
+        message: of the container runtime.
+    """
+
+    node: str
+    pod: PodReference
+    container: str = ""
+    message: str
 
 
 class ContainerOutput(TimelineRecord, frozen=True, kw_only=True):
@@ -423,7 +452,9 @@ Record: TypeAlias = (
     | CallOverdue
     | CallEnded
     | CdiSpecWritten
+    | HookFailed
     | ContainerStarted
+    | ContainerUpdated
     | ContainerOutput
     | ContainerEnded
     | PodTerminating

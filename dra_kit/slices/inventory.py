@@ -185,6 +185,10 @@ class CurrentInventory:
         """Return whether a device is in the latest inventory."""
         return (pool, name) in self._index
 
+    def find(self, pool: str, name: str) -> Device | None:
+        """Return a device of the latest inventory; None if it is not in it."""
+        return self._index.get((pool, name))
+
     def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
         """Return whether a different device than the recorded one has its name; False if no device has it."""
         return identity_differs(recorded, self.identity(pool, name).hashes)

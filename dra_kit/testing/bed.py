@@ -120,6 +120,7 @@ def sandbox(
     alpha: bool = False,
     time_scale: float = 10.0,
     timeout: float = 60.0,
+    network_namespaces: bool = False,
 ) -> Iterator[TestBed]:
     """Start a sandbox with one or more drivers, which have published their devices when the block begins.
 
@@ -137,6 +138,7 @@ def sandbox(
         alpha: switch on the alpha features of resource.k8s.io.
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.
+        network_namespaces: give pods network namespaces, for hooks that move interfaces; only root can create them.
 
     Raises:
         TargetError: a driver cannot be loaded.
@@ -150,7 +152,13 @@ def sandbox(
     for role in _ROLES:
         import_module(role)
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-    sandbox_settings = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
+    sandbox_settings = SandboxSettings(
+        nodes=nodes,
+        gates=gates,
+        time_scale=time_scale,
+        edited=tuple(editable),
+        network_namespaces=network_namespaces,
+    )
     with Background() as background, background.entered(Sandbox(drivers, sandbox_settings)) as cluster:
         background.call(apply_files(cluster.client, [path for driver in drivers for path in driver.classes]))
         leave_record(cluster)

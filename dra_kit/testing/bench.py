@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from dra_kit.apiserver.selectors import parse_label_selector
-from dra_kit.author.calls import call
+from dra_kit.author.calls import PendingResult, call
 from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ObjectAddress
@@ -26,6 +26,16 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import QuantityLike, parse_quantity
+from dra_kit.author.pod_hooks import (
+    ContainerAdjustment,
+    ContainerUpdate,
+    DeviceFacts,
+    HeldDevice,
+    PodHooks,
+    Runtime,
+    RuntimeContainer,
+    RuntimePod,
+)
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer
 from dra_kit.author.provider import DeviceProvider
@@ -42,6 +52,7 @@ from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.claims.preparer_runner import PreparerRunner
 from dra_kit.node.claims.reader import parse_allocated_claim
+from dra_kit.node.claims.updates import apply_facts
 from dra_kit.node.context import DeclaredReads, HardwareHandle, NodeContext
 from dra_kit.node.deadlines import retry_window
 from dra_kit.node.effects.children import ChildProcesses
@@ -49,6 +60,7 @@ from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter
 from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.verifier import EffectVerifier
+from dra_kit.node.hook_calls import HookCalls, device_updates, held_devices
 from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
@@ -119,6 +131,8 @@ class Bench:
         self._store = StateStore(directory / "state.sqlite")
         self._inventory = CurrentInventory()
         self._records: dict[str, ClaimRecord] = {}
+        self._devices: dict[str, Device] = {}
+        self._runtime = _RecordingRuntime(asyncio.get_running_loop())
         self._children: ChildProcesses | None = None
         self._children_part: asyncio.Future[None] | None = None
         if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
@@ -166,6 +180,9 @@ class Bench:
         await self._hardware.make(self._context)
         await call(self._driver.provider.startup, self._context)
         await call(self._driver.preparer.startup, self._context)
+        if self._driver.pod_hooks is not None:
+            self._driver.pod_hooks.runtime = self._runtime
+            await call(self._driver.pod_hooks.startup, self._context)
         self._started.set()
 
     async def _stop(self) -> None:
@@ -224,8 +241,10 @@ class Bench:
                 devices.
         """
         used, reference = list(devices), self._reference(claim)
-        pool = Pool(name=NODE, devices=used, counter_sets=counter_sets(used))
-        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): device_identity(item) for item in used})
+        self._devices |= {item.name: item for item in used}
+        known = list(self._devices.values())
+        pool = Pool(name=NODE, devices=known, counter_sets=counter_sets(known))
+        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): device_identity(item) for item in known})
         if config is not None and configs:
             raise ConfigurationError(
                 f"prepare({claim!r}, …): config cannot be combined with configs; add a ConfigEntry to configs"
@@ -263,6 +282,99 @@ class Bench:
         if record is not None:
             await self._runner.unprepare(record)
             del self._records[claim]
+
+    # -- pod hooks
+
+    @property
+    def container_updates(self) -> list[ContainerUpdate]:
+        """The updates that the driver made with ``self.runtime.update``, oldest first."""
+        return self._runtime.updates
+
+    def pod(
+        self,
+        name: str = "pod",
+        *,
+        claims: Iterable[str] | None = None,
+        containers: Iterable[RuntimeContainer] = (),
+        netns: Path | None = None,
+    ) -> RuntimePod:
+        """Return a pod that holds prepared claims, for the hooks below.
+
+        Args:
+            name: the name of the pod.
+            claims: names of the claims; None for all that are prepared.
+            containers: those that exist.
+            netns: its network namespace; by default a path that does not exist.
+        """
+        records = [self._records[claim] for claim in (self._records if claims is None else claims)]
+        return RuntimePod(
+            id=f"sandbox-{name}",
+            name=name,
+            namespace="default",
+            uid=f"uid-{name}",
+            netns=netns or Path(f"/var/run/netns/{name}"),
+            cgroup_parent=f"/kubepods/pod{name}",
+            devices=tuple(device for record in records for device in held_devices(record, self._inventory)),
+            containers=tuple(containers),
+        )
+
+    async def synchronize(self, *pods: str | RuntimePod) -> list[ContainerUpdate]:
+        """Return the updates that the author's ``synchronize`` returns for these pods."""
+        return await self._hooks.synchronize([self._pod(pod) for pod in pods])
+
+    async def pod_starts(self, pod: str | RuntimePod = "pod") -> list[DeviceFacts]:
+        """Return what the author's ``pod_starts`` returns, checked as on a node.
+
+        Args:
+            pod: a pod of :meth:`pod`, or the name of one that holds all prepared claims.
+
+        Raises:
+            DraKitError: the hook raised, or what it returned is invalid.
+        """
+        facts = await self._hooks.pod_starts(self._pod(pod))
+        names = {record.uid: name for name, record in self._records.items()}
+        for claim, updates in device_updates(facts).items():
+            name = names[claim.uid]
+            self._records[name] = apply_facts(self._records[name], updates, "pod_starts returned")
+        return facts
+
+    async def container_starts(
+        self,
+        container: str | RuntimeContainer = "app",
+        *,
+        pod: str | RuntimePod = "pod",
+        devices: Iterable[str] | None = None,
+    ) -> ContainerAdjustment | None:
+        """Return what the author's ``container_starts`` returns.
+
+        Args:
+            container: the container, or its name.
+            pod: as for :meth:`pod_starts`.
+            devices: names of the devices that the container uses; None for all that the pod holds.
+
+        Raises:
+            DraKitError: the hook raised, or what it returned is invalid.
+        """
+        of_pod, names = self._pod(pod), None if devices is None else set(devices)
+        used: list[HeldDevice[Any]] = [item for item in of_pod.devices if names is None or item.name in names]
+        made = RuntimeContainer(id=f"id-{container}", name=container) if isinstance(container, str) else container
+        return await self._hooks.container_starts(of_pod, made, used)
+
+    async def pod_stops(self, pod: str | RuntimePod = "pod") -> None:
+        """Call the author's ``pod_stops``; ``pod`` is as for :meth:`pod_starts`."""
+        await self._hooks.pod_stops(self._pod(pod))
+
+    def _pod(self, pod: str | RuntimePod) -> RuntimePod:
+        return self.pod(pod) if isinstance(pod, str) else pod
+
+    @property
+    def _hooks(self) -> HookCalls:
+        hooks: PodHooks[Any, Any, Any] | None = self._driver.pod_hooks
+        if hooks is None:
+            raise ConfigurationError(
+                f"{self._driver!r} has no pod hooks to call; give unit(…) a driver with Driver(pod_hooks=…)"
+            )
+        return HookCalls(hooks)
 
     def _reference(self, claim: str) -> ClaimReference:
         return ClaimReference("default", claim, f"uid-{claim}")
@@ -316,6 +428,67 @@ class BlockingBench:
     def unprepare(self, claim: str = "claim") -> None:
         """See :meth:`Bench.unprepare`."""
         self._background.call(self._bench.unprepare(claim))
+
+    @property
+    def container_updates(self) -> list[ContainerUpdate]:
+        """See :attr:`Bench.container_updates`."""
+        return self._bench.container_updates
+
+    def pod(
+        self,
+        name: str = "pod",
+        *,
+        claims: Iterable[str] | None = None,
+        containers: Iterable[RuntimeContainer] = (),
+        netns: Path | None = None,
+    ) -> RuntimePod:
+        """See :meth:`Bench.pod`."""
+        return self._bench.pod(name, claims=claims, containers=containers, netns=netns)
+
+    def synchronize(self, *pods: str | RuntimePod) -> list[ContainerUpdate]:
+        """See :meth:`Bench.synchronize`."""
+        return self._background.call(self._bench.synchronize(*pods))
+
+    def pod_starts(self, pod: str | RuntimePod = "pod") -> list[DeviceFacts]:
+        """See :meth:`Bench.pod_starts`."""
+        return self._background.call(self._bench.pod_starts(pod))
+
+    def container_starts(
+        self,
+        container: str | RuntimeContainer = "app",
+        *,
+        pod: str | RuntimePod = "pod",
+        devices: Iterable[str] | None = None,
+    ) -> ContainerAdjustment | None:
+        """See :meth:`Bench.container_starts`."""
+        return self._background.call(self._bench.container_starts(container, pod=pod, devices=devices))
+
+    def pod_stops(self, pod: str | RuntimePod = "pod") -> None:
+        """See :meth:`Bench.pod_stops`."""
+        self._background.call(self._bench.pod_stops(pod))
+
+
+class _RecordingRuntime(Runtime):
+    """The runtime of a bench: accepts all updates."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.updates: list[ContainerUpdate] = []
+
+    @property
+    def connected(self) -> bool:
+        """See :class:`dra_kit.Runtime`."""
+        return True
+
+    def update(self, updates: Iterable[ContainerUpdate]) -> PendingResult[Sequence[ContainerUpdate]]:
+        """See :class:`dra_kit.Runtime`."""
+        given = list(updates)
+
+        async def update() -> Sequence[ContainerUpdate]:
+            self.updates += given
+            return ()
+
+        return PendingResult(update, lambda: self._loop, "runtime.update(…)", "self.runtime.update(…)")
 
 
 def unit(

@@ -132,6 +132,17 @@ class RealCluster:
         """See :func:`dra_kit.testing.real.printed_mounts`."""
         return printed_mounts(await self.output(namespace, pod, container))
 
+    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+        """See :func:`dra_kit.testing.real.printed_cpus`."""
+        return printed_cpus(await self.output(namespace, pod, container))
+
+    async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
+        """Return what the first container that prints its interfaces shows, see :func:`printed_interfaces`."""
+        for container in containers:
+            if (found := printed_interfaces(await self.output(namespace, pod, container))) is not None:
+                return found
+        return None
+
     async def node_state(self) -> Iterable[str]:
         """Return nothing: nodes cannot be inspected remotely."""
         return ()
@@ -163,6 +174,9 @@ async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> Async
 
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 _DEVICE_FILE = re.compile(r"([bc])[rwxsStT-]{9}\S*\s+\d+\s+\S+\s+\S+\s+(\d+),\s*(\d+)\s.*?\s(/\S+)")
+_CPUS = re.compile(r"Cpus_allowed_list:\s*(\S+)")
+_INTERFACE = re.compile(r"\s*([^\s:/]+):(?:\s*\d+){16}\s*")
+_OF_EVERY_POD = frozenset({"lo", "eth0"})
 _MOUNT = re.compile(r"\d+ \d+ \d+:\d+ (\S+) (\S+) \S+ .*?- \S+ \S+ \S+")
 
 
@@ -182,6 +196,18 @@ def printed_mounts(output: str) -> Mapping[str, str] | None:
     The root is the path on the node, relative to the file system (proc_pid_mountinfo(5)).
     """
     return {match[2]: match[1] for match in _lines(_MOUNT, output)} or None
+
+
+def printed_cpus(output: str) -> str | None:
+    """Return the CPUs in a printed ``/proc/self/status``, such as ``0-3,8`` (proc_pid_status(5)); None without any."""
+    found = _lines(_CPUS, output)
+    return found[-1][1] if found else None
+
+
+def printed_interfaces(output: str) -> Sequence[str] | None:
+    """Return the interfaces in a printed ``/proc/net/dev`` except those of every pod; None without any."""
+    found = [match[1] for match in _lines(_INTERFACE, output)]
+    return [name for name in dict.fromkeys(found) if name not in _OF_EVERY_POD] if found else None
 
 
 def _lines(pattern: re.Pattern[str], output: str) -> list[re.Match[str]]:

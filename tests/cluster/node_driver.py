@@ -18,7 +18,14 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.stories.runner import StoryResult, run_story
 from dra_kit.sandbox.stories.story import load_story
-from dra_kit.testing.real import RemoteDriverControl, printed_device_nodes, printed_mounts, printed_variables
+from dra_kit.testing.real import (
+    RemoteDriverControl,
+    printed_cpus,
+    printed_device_nodes,
+    printed_interfaces,
+    printed_mounts,
+    printed_variables,
+)
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running
@@ -123,6 +130,15 @@ class RealCluster:
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
         """What the container printed of its mounts."""
         return printed_mounts(await self.output(namespace, pod, container))
+
+    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+        """The CPUs in the status that the container printed."""
+        return printed_cpus(await self.output(namespace, pod, container))
+
+    async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
+        """The interfaces that the first container printed that shows any."""
+        found = [printed_interfaces(await self.output(namespace, pod, container)) for container in containers]
+        return next((names for names in found if names is not None), None)
 
     async def files(self, place: str) -> Sequence[str] | None:
         """The files at a place, ``<setting>`` or ``<setting>/<glob>``; None for a setting that is not known here."""

@@ -18,26 +18,36 @@ Result = v1.DeviceRequestAllocationResult
 
 
 def build_claim_spec(
-    driver: str, uid: str, items: Sequence[tuple[Result, Prepared]], mounts: Sequence[Mount | None]
+    driver: str,
+    uid: str,
+    items: Sequence[tuple[Result, Prepared]],
+    mounts: Sequence[Mount | None],
+    guard: Mount | None = None,
 ) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
     """Return the spec of a claim and, for each device, the CDI names that the kubelet gets.
 
     Edits of a device are stored under its name. Edits of the claim are in the spec's own part, which a container gets
     once. A device without edits needs no CDI device. ``mounts`` are the framework's own: one for a device, or None.
+    With ``guard``, each container of the claim gets this mount, and for each of its devices a variable that identifies
+    the device (:func:`device_variable`).
 
     Raises:
         PermanentError: an edit violates a rule of CDI, or two devices contradict each other.
     """
     _no_contradictions(items)
     claim_edits = _merged([prepared.claim_edits for _, prepared in items if prepared.claim_edits is not None])
+    if guard is not None:
+        claim_edits = claim_edits.model_copy(update={"mounts": (*claim_edits.mounts, _mount(guard))})
     kind = claim_kind(driver)
     devices: list[cdi.CDIDevice] = []
     names: list[tuple[str, ...]] = []
-    for (result, prepared), mount in zip(items, mounts, strict=True):
+    for index, ((result, prepared), mount) in enumerate(zip(items, mounts, strict=True)):
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
-        if edits.is_empty and not claim_edits.is_empty:
+        if guard is not None:
+            edits = edits.model_copy(update={"env": (*edits.env, f"{device_variable(uid, index)}={kind}")})
+        elif edits.is_empty and not claim_edits.is_empty:
             # CDI has no empty devices, and without a device no container would get the claim's edits
-            edits = cdi.SpecEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
+            edits = cdi.SpecEdits(env=(f"{_claim_variable(uid)}={kind}",))
         own: tuple[str, ...] = ()
         if not edits.is_empty:
             name = claim_device_name(
@@ -56,6 +66,18 @@ def build_claim_spec(
             code="invalid-edits",
         )
     return spec, names
+
+
+def device_variable(uid: str, index: int) -> str:
+    """Return the variable of a container with a device of a guarded claim: the device's place in the claim's results.
+
+    It is for runtimes that report no CDI devices to NRI plugins. The container's author can set it, too.
+    """
+    return f"{_claim_variable(uid)}_{index}"
+
+
+def _claim_variable(uid: str) -> str:
+    return f"DRA_CLAIM_{uid.upper().replace('-', '_')}"
 
 
 def _edits(edits: ContainerEdits) -> cdi.SpecEdits:

@@ -35,6 +35,7 @@ from dra_kit.kubelet.cdi.spec import DeviceNode, Spec
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import base_request
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.metadata import MetadataFiles, metadata_json
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
@@ -57,6 +58,7 @@ class PreparerRunner(Struct, frozen=True):
         checks_device_files: whether device files are checked on the host.
         simulated_in: folders of simulated hardware, see :func:`check_device_nodes`; None on a real node.
         cluster_pool_devices: devices in pools without a node; None if the driver has none.
+        guard: of the claims of a driver with pod hooks.
     """
 
     driver: Driver[Any, Any]
@@ -71,6 +73,7 @@ class PreparerRunner(Struct, frozen=True):
     checks_device_files: bool = True
     simulated_in: Sequence[Path] | None = None
     cluster_pool_devices: ClusterPoolDevices | None = None
+    guard: HookGuard | None = None
     _in_progress: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -185,7 +188,8 @@ class PreparerRunner(Struct, frozen=True):
             await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
-        spec, names = build_claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        guard = None if self.guard is None else self.guard.mount(claim.reference.uid)
+        spec, names = build_claim_spec(self.driver.name, claim.reference.uid, items, mounts, guard)
         self.check_device_nodes(spec)
         former = _former(claim, before)
         statuses = device_statuses(self.driver.name, items, former)

@@ -231,13 +231,13 @@ def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bo
     return all((item.pool, item.device, item.share_id) in entries for item in record.devices if item.status is not None)
 
 
-def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a status that was reported later, after checking it.
+def checked_status(device: DeviceRecord, status: dict[str, Any] | None, who: str) -> dict[str, Any] | None:
+    """Return a status that was reported later, after checking it; ``who`` begins the error's text.
 
     Raises:
         PermanentError: it violates a rule of the API.
     """
-    _check("context.update received", "driver", [(device.pool, device.device, device.share_id)], [status])
+    _check(who, "driver", [(device.pool, device.device, device.share_id)], [status])
     return status
 
 

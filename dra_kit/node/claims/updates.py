@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.errors import DraKitError, PrepareError, TransientError
+from dra_kit.errors import DraKitError, InvalidPrepared, PrepareError, TransientError
 from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.events import ClaimEvents
@@ -154,21 +154,69 @@ class DeviceUpdateWriter:
                 _not_written(item.update, error)
                 refused[number] = error
         if newer is not record:
-            await self._writer.put(newer, epoch=self._writer.store.epoch())
-            self._events.prepared.notify(newer)
-            await self._writer.make_files(newer)
+            await self._put(newer)
         for number, item in enumerate(reported):
             item.processed(taken=True, error=refused.get(number))
 
+    async def store(self, claim: ClaimReference, updates: Sequence[DeviceUpdate], *, who: str) -> None:
+        """Store updates of a claim and write its files before returning; facts that are known already change nothing.
 
-def apply_update(record: ClaimRecord, update: DeviceUpdate) -> ClaimRecord:
+        Args:
+            claim: the claim, which this driver has prepared.
+            updates: facts about its devices.
+            who: begins the text of an error.
+
+        Raises:
+            PermanentError: a status violates a rule of the API, or a container has no file for the metadata.
+            TransientError: the claim is not prepared any more.
+            StoreError: the state or a file cannot be written.
+        """
+        async with self._claims.hold(claim.uid):
+            record = self._writer.store.claim(claim.uid)
+            if record is None or record.phase != "prepared":
+                raise TransientError(
+                    f"claim {claim} was released while its pod started; the kubelet prepares it again for its next pod",
+                    code="claim-released",
+                )
+            newer = apply_facts(record, updates, who)
+            if [(item.status, item.metadata) for item in newer.devices] != [
+                (item.status, item.metadata) for item in record.devices
+            ]:
+                await self._put(newer)
+            else:
+                await self._writer.make_files(record)
+
+    async def _put(self, record: ClaimRecord) -> None:
+        stored = await self._writer.put(record, epoch=self._writer.store.epoch())
+        self._events.prepared.notify(stored)
+        await self._writer.make_files(stored)
+
+
+def apply_facts(record: ClaimRecord, updates: Sequence[DeviceUpdate], who: str) -> ClaimRecord:
+    """Return a record with facts about its devices; ``who`` begins the text of an error.
+
+    Raises:
+        PermanentError: a status violates a rule of the API, or a container has no file for the metadata.
+    """
+    for update in updates:
+        has_file = any(item.metadata is not None for item in record.devices if update.are_of(item))
+        if update.metadata is not None and not has_file:
+            raise InvalidPrepared(
+                f"{who} metadata of device {update.pool}/{update.device}, but prepare returned none, so its container "
+                "has no file with metadata; let prepare return Prepared(metadata=DeviceMetadata())"
+            )
+        record = apply_update(record, update, who)
+    return record
+
+
+def apply_update(record: ClaimRecord, update: DeviceUpdate, who: str = "context.update received") -> ClaimRecord:
     """Return a record with newer facts about one of its devices; raise as :func:`checked_status`."""
     devices = []
     for item in record.devices:
         changes: dict[str, Any] = {}
         if update.are_of(item):
             if update.status is not None:
-                changes["status"] = checked_status(item, status_json(update.status, item.status))
+                changes["status"] = checked_status(item, status_json(update.status, item.status), who)
             if update.metadata is not None:
                 changes["metadata"] = metadata_json(update.metadata)
             changes["told_later"] = tuple(sorted({*item.told_later, *changes}))

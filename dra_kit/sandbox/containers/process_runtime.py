@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import errno
+import logging
 import os
 import secrets
 import shutil
@@ -12,18 +13,45 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dra_kit.errors import KubeletError
+from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.nri import CallError
+from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
-from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.nri import (
+    REQUEST_TIMEOUT,
+    HookAdjustment,
+    NriServer,
+    container_message,
+    merge_resources,
+    pod_message,
+    rpc_error,
+)
+from dra_kit.sandbox.containers.processes import (
+    MARK_VARIABLE,
+    NetworkFile,
+    NetworkNamespace,
+    PodNetwork,
+    ReaperClient,
+)
+from dra_kit.sandbox.containers.runtime import (
+    ContainerConfig,
+    ContainerExit,
+    ContainerStatus,
+    PodSandbox,
+    SandboxConfig,
+    effective_edits,
+)
 
 MOUNTS_VARIABLE: Final = "DRA_KIT_SANDBOX_MOUNTS"
 """Environment of a container whose volumes could not be mounted: where each is, as ``PATH=FOLDER``, with colons."""
@@ -31,8 +59,12 @@ _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
+_SCHEME: Final = "local-process://"
 _POLL: Final = 0.02
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
+T = TypeVar("T")
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Container(Struct):
@@ -42,8 +74,25 @@ class _Container(Struct):
     log: ContainerLog
     pipe: OutputPipe | None = None
     has_process: bool = True
+    created: bool = False  # plugins know it
+    started: bool = False
     kill_at: float | None = None
     killer: asyncio.TimerHandle | None = None
+
+    def adjust(self, adjusted: HookAdjustment) -> None:
+        """Change it as NRI plugins ask, before it starts."""
+        if adjusted.command:
+            self.config = replace(self.config, command=adjusted.command, arguments_only=False)
+        variables = {**self.status.environment, **_variables(adjusted.edits)}
+        for name in adjusted.removed:
+            variables.pop(name, None)
+        self.status = replace(
+            self.status, environment=variables, resources=adjusted.resources, hook_edits=adjusted.edits
+        )
+
+    def message(self, sandbox: PodSandbox) -> pb.Container:
+        """Return it as plugins see it."""
+        return container_message(sandbox, self.config, self.status, started=self.started)
 
     def report(self) -> ContainerReport:
         return ContainerReport(self.config, self.status, self.log, self.has_process)
@@ -68,9 +117,15 @@ class ProcessRuntime:
             none.
         output_limit: bytes that are stored of the output of each container, and of the attempt before it.
         intake: reads the output; runtimes of one event loop share one.
+        nri_socket: where NRI plugins connect; None for no NRI.
+        nri_timeout: seconds in which a plugin must answer.
+        network_namespaces: give each pod a network namespace, instead of a file that stands for it. A container runs in
+            it if hooks have moved an interface there; it has no other network then.
+        node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
+            checked, because simulated hardware has none.
     """
 
-    version = "local-process://1"
+    version = f"{_SCHEME}1"
     """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
 
     def __init__(
@@ -80,14 +135,29 @@ class ProcessRuntime:
         mark: str = "",
         output_limit: int = LIMIT,
         intake: OutputReader | None = None,
+        nri_socket: Path | None = None,
+        nri_timeout: float = REQUEST_TIMEOUT,
+        network_namespaces: bool = False,
+        node_directory: Path | None = None,
     ) -> None:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
         self._intake = intake or OutputReader()
         self._containers: dict[str, _Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
-        self._listeners: list[Callable[[str], None]] = []
-        self._starts: set[asyncio.Task[None]] = set()
+        self._listeners: list[tuple[Callable[[str], None], Callable[[str], None]]] = []
+        self._work: set[asyncio.Task[Any]] = set()
+        self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
+        self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
+        self._networks: dict[str, PodNetwork] = {}  # by ID of the sandbox
+        self._network_namespaces = network_namespaces
+        self._node_directory = node_directory
+        self._stack = AsyncExitStack()
+        self.nri: NriServer | None = None
+        """Serves plugins; None for no NRI."""
+        if nri_socket is not None:
+            name, _, version = self.version.partition("://")
+            self.nri = NriServer(nri_socket, self, runtime=(name, version), request_timeout=nri_timeout)
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
         directory.mkdir(parents=True, exist_ok=True)
@@ -95,14 +165,20 @@ class ProcessRuntime:
         self._processes = ReaperClient(self._root, self._ended)
 
     async def __aenter__(self) -> Self:
+        if self._network_namespaces:
+            NetworkNamespace().close()  # it may be forbidden
+        if self.nri is not None:
+            await self._stack.enter_async_context(self.nri)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._starts:
-            await asyncio.wait(self._starts)
+        await self._stack.aclose()
+        while self._work:
+            await asyncio.wait(self._work)
         await self._processes.close()
         for container in self._containers.values():
             self._settle(container)
+        self._close_networks()
         shutil.rmtree(self._root, ignore_errors=True)
 
     # -- what the kubelet asks for
@@ -112,27 +188,55 @@ class ProcessRuntime:
         if any(container.get("command") for container in (*init_containers(pod), *containers(pod))):
             self._processes.expect()
 
+    async def run_sandbox(self, config: SandboxConfig) -> None:
+        """Make a pod's sandbox, unless the pod has one in which containers can start.
+
+        Raises:
+            KubeletError: an NRI plugin rejects it, and the sandbox is gone.
+        """
+        uid = config.pod.uid
+        if self.has_sandbox(uid):
+            return
+        start = self._sandbox_starts.get(uid)
+        if start is None:
+            start = self._sandbox_starts[uid] = self._begin(self._run_sandbox(config))
+            start.add_done_callback(lambda _: self._sandbox_starts.pop(uid))
+        await asyncio.shield(start)
+
+    def has_sandbox(self, pod_uid: str) -> bool:
+        """Return whether a pod has a sandbox in which containers can start."""
+        sandbox = self._sandboxes.get(pod_uid)
+        return sandbox is not None and not sandbox.stopped
+
+    async def stop_sandbox(self, pod_uid: str) -> None:
+        """Stop a pod's sandbox, whose containers have ended; a no-op if it has none."""
+        sandbox = self._sandboxes.get(pod_uid)
+        if sandbox is None or sandbox.stopped:
+            return
+        self._sandboxes[pod_uid] = stopped = replace(sandbox, stopped=True, left=self._interfaces(sandbox))
+        await asyncio.shield(self._begin(self._stop_sandbox(stopped)))
+
     async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``."""
-        identity = f"local-process://{secrets.token_hex(16)}"
+        """Start a container; if it cannot start, it counts as exited with the reason ``StartError``.
+
+        Raises:
+            KubeletError: an NRI plugin rejects the container, and it does not exist.
+        """
+        identity = f"{_SCHEME}{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
-        variables = {**image_environment(config.hostname, directory), **config.environment}
-        for entry in config.edits.env:
-            name, _, value = entry.partition("=")
-            variables[name] = value
+        variables = {**image_environment(config.hostname, directory), **config.environment, **_variables(config.edits)}
         status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
         container = _Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
         self._forget_attempts(config)
-        if not config.command or config.arguments_only:
-            container.has_process = False
-            container.log.append(_explanation(config).encode(), time.time_ns())
-            return container.status
-        start = asyncio.create_task(self._start(identity, container))
-        self._starts.add(start)
-        start.add_done_callback(self._starts.discard)
         # a kubelet that ends meanwhile leaves no container half started
-        await asyncio.shield(start)
+        work = self._begin(self._run(identity, container))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            # the next kubelet takes it for one that runs, until it learns the result
+            work.add_done_callback(lambda _: self._changed(container))
+            raise
         return container.status
 
     def stop(self, container_id: str, grace: float) -> None:
@@ -163,12 +267,17 @@ class ProcessRuntime:
         return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
 
     def remove(self, pod_uid: str) -> None:
-        """Forget the containers of a pod, except their reports; all have ended."""
+        """Forget the sandbox of a pod, and its containers except their reports; all have ended."""
+        sandbox = self._sandboxes.get(pod_uid)
         for identity in [key for key, item in self._containers.items() if item.config.pod.uid == pod_uid]:
             container = self._containers.pop(identity)
             self._settle(container)
+            self._announce(pb.REMOVE_CONTAINER, sandbox, container)
             self._past.append(container.report())
             shutil.rmtree(container.directory, ignore_errors=True)
+        if sandbox is not None:
+            self._announce(pb.REMOVE_POD_SANDBOX, sandbox)
+            del self._sandboxes[pod_uid]
         size = sum(report.log.size for report in self._past)
         for report in self._past:
             if size <= _REMEMBERED_BYTES:
@@ -176,13 +285,25 @@ class ProcessRuntime:
             size -= report.log.size
             report.log.discard()
 
-    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Call ``changed`` with the UID of a pod when a container of it exits; return a function that unsubscribes."""
-        self._listeners.append(changed)
-        return lambda: self._listeners.remove(changed)
+    def subscribe(
+        self, changed: Callable[[str], None], updated: Callable[[str], None] = lambda _: None
+    ) -> Callable[[], None]:
+        """Call functions with the UID of a pod; return a function that unsubscribes.
+
+        Args:
+            changed: called when a container of the pod exits.
+            updated: called when NRI plugins have changed the resources of a container.
+        """
+        listener = (changed, updated)
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     async def lose_power(self) -> None:
-        """End every container at once, with an unknown exit code, as before a boot."""
+        """End every container at once, with an unknown exit code, and every sandbox, as before a boot."""
+        if self.nri is not None:
+            await self.nri.disconnect()
+        while self._work:  # what starts now has started before
+            await asyncio.wait(self._work)
         running = {identity: item for identity, item in self._containers.items() if item.status.running}
         for identity, container in running.items():
             if container.has_process:
@@ -194,6 +315,8 @@ class ProcessRuntime:
             self._settle(container)
         for container in self._containers.values():
             container.status = replace(container.status, before_boot=True)
+        self._close_networks()
+        self._sandboxes.clear()
 
     # -- what the sandbox shows
 
@@ -205,15 +328,156 @@ class ProcessRuntime:
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
         """Return the containers of the pods of this name, oldest first; also of those deleted not long ago."""
         now = (container.report() for container in self._containers.values())
-        wanted = (namespace, pod)
-        return [item for item in (*self._past, *now) if (item.config.pod.namespace, item.config.pod.name) == wanted]
+        return [item for item in (*self._past, *now) if _name(item.config.pod) == (namespace, pod)]
 
     def report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
         """Return the newest container of this name in the newest pod of this name; None while there was none."""
         found = [item for item in self.reports(namespace, pod) if item.config.name == container]
         return found[-1] if found else None
 
-    # --
+    def moved_interfaces(self, pod_uid: str) -> tuple[str, ...]:
+        """Return the names of the network interfaces that hooks moved into a pod."""
+        sandbox = self._sandboxes.get(pod_uid)
+        return self._interfaces(sandbox) if sandbox else ()
+
+    def interfaces(self, namespace: str, pod: str) -> Sequence[str]:
+        """Return the names of the network interfaces that hooks moved, or CDI moves, into the pod of this name."""
+        wanted = (namespace, pod)
+        sandboxes = [item for item in self._sandboxes.values() if _name(item.config.pod) == wanted]
+        reports = [item.report() for item in self._containers.values() if _name(item.config.pod) == wanted]
+        names = [name for sandbox in sandboxes for name in self._interfaces(sandbox)]
+        names += [device.name for report in reports for device in report.edits.net_devices]
+        return list(dict.fromkeys(names))
+
+    # --- dra_kit.sandbox.containers.nri.NriState
+
+    def nri_pods(self) -> Sequence[pb.PodSandbox]:
+        """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
+        return [pod_message(sandbox) for sandbox in self._sandboxes.values()]
+
+    def nri_containers(self) -> Sequence[pb.Container]:
+        """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
+        return [
+            item.message(sandbox)
+            for item in self._containers.values()
+            if item.created and item.status.running and (sandbox := self._sandboxes.get(item.config.pod.uid))
+        ]
+
+    def nri_update(self, container_id: str, resources: pb.LinuxResources) -> None:
+        """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
+        container = self._containers.get(f"{_SCHEME}{container_id}")
+        if container is not None:
+            changed = merge_resources(container.status.resources, resources)
+            container.status = replace(container.status, resources=changed)
+            for _, updated in list(self._listeners):
+                updated(container.config.pod.uid)
+
+    # ---
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something to its end, even if the kubelet that waits for it stops."""
+
+        def end(task: asyncio.Task[T]) -> None:
+            self._work.discard(task)
+            if not task.cancelled():
+                task.exception()  # a kubelet that waits for it gets it
+
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(end)
+        return task
+
+    async def _run_sandbox(self, config: SandboxConfig) -> None:
+        identity = secrets.token_hex(32)
+        netns = None
+        if not config.host_network:
+            file = self._root / "netns" / identity
+            network = NetworkNamespace() if self._network_namespaces else NetworkFile(file)
+            self._networks[identity], netns = network, network.path
+        sandbox = PodSandbox(identity, config, netns)
+        if self.nri is not None:
+            try:
+                await self.nri.pod_event(pb.RUN_POD_SANDBOX, sandbox)
+            except CallError as error:
+                stopped = replace(sandbox, stopped=True)
+                await self._stop_sandbox(stopped)
+                await self._inform(pb.REMOVE_POD_SANDBOX, stopped)
+                text = f"NRI RunPodSandbox failed: {error.message}"
+                raise KubeletError(rpc_error(error.code, text)) from None
+        self._sandboxes[config.pod.uid] = sandbox
+
+    async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
+        await self._inform(pb.STOP_POD_SANDBOX, sandbox)
+        if network := self._networks.pop(sandbox.id, None):
+            network.close()
+
+    def _interfaces(self, sandbox: PodSandbox) -> tuple[str, ...]:
+        network = self._networks.get(sandbox.id)
+        return sandbox.left if sandbox.stopped or network is None else network.interfaces()
+
+    def _close_networks(self) -> None:
+        while self._networks:
+            self._networks.popitem()[1].close()
+
+    def _announce(
+        self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: _Container | None = None
+    ) -> None:
+        """Inform plugins, and do not wait for them; in the order of the calls."""
+        created = container is None or container.created
+        if self.nri is not None and self.nri.plugins and sandbox is not None and created:
+            self._begin(self._inform(event, sandbox, container))
+
+    async def _inform(
+        self, event: pb.Event.ValueType, sandbox: PodSandbox, container: _Container | None = None
+    ) -> None:
+        """Inform plugins of what they cannot prevent."""
+        if self.nri is None:
+            return
+        try:
+            if container is None:
+                await self.nri.pod_event(event, sandbox)
+            else:
+                await self.nri.container_event(event, sandbox, container.message(sandbox))
+        except CallError as error:
+            logger.warning("event %s of pod %s: %s", pb.Event.Name(event), sandbox.config.pod, error)
+
+    async def _run(self, identity: str, container: _Container) -> None:
+        """Create a container as the plugins want it, and start it."""
+        sandbox = self._sandboxes.get(container.config.pod.uid)
+        if self.nri is not None and sandbox is not None:
+            try:
+                adjusted = await self.nri.create_container(sandbox, container.message(sandbox))
+            except CallError as error:
+                del self._containers[identity]
+                shutil.rmtree(container.directory, ignore_errors=True)
+                for event in (pb.STOP_CONTAINER, pb.REMOVE_CONTAINER):  # other plugins may have done something
+                    await self._inform(event, sandbox, container)
+                raise KubeletError(f"failed to get NRI adjustment for container: {error.message}") from None
+            container.adjust(adjusted)
+            container.created = True
+            await self._inform(pb.POST_CREATE_CONTAINER, sandbox, container)
+        for path, source in container.report().mounts.items():
+            if self._is_missing(source):
+                self._refuse(container, mount_error(source, path))
+                return
+        if self.nri is not None and sandbox is not None:
+            try:
+                await self.nri.container_event(pb.START_CONTAINER, sandbox, container.message(sandbox))
+            except CallError as error:
+                self._refuse(container, f"NRI container start failed: {error.message}")
+                return
+        if container.config.command and not container.config.arguments_only:
+            await self._start(identity, container)
+        else:
+            container.has_process = False
+            container.log.append(_explanation(container.config).encode(), time.time_ns())
+        if sandbox is not None and container.status.running:
+            container.started = True
+            await self._inform(pb.POST_START_CONTAINER, sandbox, container)
+
+    def _is_missing(self, source: str) -> bool:
+        where = self._node_directory
+        return where is not None and Path(source).is_relative_to(where) and not Path(source).exists()
 
     def _forget_attempts(self, config: ContainerConfig) -> None:
         """Drop the output of attempts that can no longer be requested."""
@@ -226,7 +490,7 @@ class ProcessRuntime:
         command = container.config.command
         program = find_program(command[0], container.status.environment)
         if program is None:
-            self._refuse(container, None)
+            self._refuse(container, start_error(command[0], None))
             return
         mounts = container.config.mounts
         unmounted = mounts and {MOUNTS_VARIABLE: ":".join(f"{path}={source}" for path, source in mounts.items())}
@@ -241,6 +505,7 @@ class ProcessRuntime:
                 output=output,
                 mounts={} if container.config.shares_mounts else mounts,
                 unmounted=unmounted,
+                network=self._network_path(container.config.pod.uid),
             )
         finally:
             os.close(output)
@@ -248,14 +513,20 @@ class ProcessRuntime:
             known = container.status.environment
             container.status = replace(container.status, environment={**known, **unmounted})
         if number:
-            self._refuse(container, number)
+            self._refuse(container, start_error(command[0], number))
 
-    def _refuse(self, container: _Container, number: int | None) -> None:
-        message = start_error(container.config.command[0], number)
+    def _network_path(self, pod_uid: str) -> str:
+        """Return the network namespace in which containers of a pod run; empty for that of this machine."""
+        sandbox = self._sandboxes.get(pod_uid)
+        network = self._networks.get(sandbox.id) if sandbox else None
+        return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
+
+    def _refuse(self, container: _Container, message: str) -> None:
         container.status = replace(
             container.status, exit=ContainerExit(_START_ERROR, "StartError", _now(), message=message)
         )
         self._settle(container)
+        self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
 
     def _ended(self, identity: str, code: int) -> None:
         container = self._containers.get(identity)
@@ -267,8 +538,12 @@ class ProcessRuntime:
     def _end(self, container: _Container, how: ContainerExit) -> None:
         container.status = replace(container.status, exit=how)
         self._settle(container)
-        for listener in list(self._listeners):
-            listener(container.config.pod.uid)
+        self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
+        self._changed(container)
+
+    def _changed(self, container: _Container) -> None:
+        for changed, _ in list(self._listeners):
+            changed(container.config.pod.uid)
 
     def _settle(self, container: _Container) -> None:
         if container.pipe is not None:
@@ -277,6 +552,14 @@ class ProcessRuntime:
         container.log.finish(time.time_ns())
         if container.killer is not None:
             container.killer.cancel()
+
+
+def _variables(edits: SpecEdits) -> dict[str, str]:
+    return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
+
+
+def _name(pod: PodReference) -> tuple[str, str]:
+    return pod.namespace, pod.name
 
 
 def _now() -> dt.datetime:
@@ -330,12 +613,20 @@ def start_error(command: str, number: int | None) -> str:
             return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
 
 
+def mount_error(source: str, target: str) -> str:
+    """Return containerd's text for a mount of a file that does not exist."""
+    return (
+        f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
+        "dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: no such file or directory"
+    )
+
+
 class ContainerReport(Struct, frozen=True):
     """A container at one moment.
 
     Attributes:
         config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
-            settings of ``config.edits`` are not applied; they can only be read here.
+            settings of ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here.
     """
 
     config: ContainerConfig
@@ -344,22 +635,27 @@ class ContainerReport(Struct, frozen=True):
     has_process: bool
 
     @property
+    def edits(self) -> SpecEdits:
+        """What CDI devices and NRI plugins change in the container."""
+        return effective_edits(self.config, self.status)
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """The whole environment of the process."""
         return self.status.environment
 
     @property
     def device_nodes(self) -> Mapping[str, str]:
-        """Type and numbers of the device files of ``config.edits``, such as ``c 195:0``, by path.
+        """Type and numbers of the device files of ``edits``, such as ``c 195:0``, by path.
 
         What CDI leaves to the runtime, which takes it from the host's file, is left out.
         """
         return {
             node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
-            for node in self.config.edits.device_nodes
+            for node in self.edits.device_nodes
         }
 
     @property
     def mounts(self) -> Mapping[str, str]:
-        """The host's path of the mounts of ``config.edits``, by path in the container."""
-        return {mount.container_path: mount.host_path for mount in self.config.edits.mounts}
+        """The host's path of the mounts of ``edits``, by path in the container."""
+        return {mount.container_path: mount.host_path for mount in self.edits.mounts}

@@ -6,9 +6,11 @@ descendants include processes that left their process group or lost their parent
 kernel kills the processes that it started.
 
 Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory",
-"mounts", "unmounted"}`` with the file descriptor for the output, ``{"signal": id, "number"}`` to the main process,
-``{"kill": id}`` to all of them. From it: ``{"started": id, "mounted"}``, ``{"failed": id, "errno"}``,
+"mounts", "unmounted", "network"}`` with the file descriptor for the output, ``{"signal": id, "number"}`` to the main
+process, ``{"kill": id}`` to all of them. From it: ``{"started": id, "mounted"}``, ``{"failed": id, "errno"}``,
 ``{"ended": id, "status"}`` with the status of waitpid(2).
+
+``network`` is the path of a network namespace that the process enters; empty for that of the reaper.
 
 ``mounts`` are folders by the path at which the process sees them, read-only. Where this machine does not let the reaper
 mount, the process starts without them, and with the variables ``unmounted`` in addition.
@@ -35,6 +37,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _CLONE_NEWNS: Final = 0x20000
 _CLONE_NEWUSER: Final = 0x10000000
+_CLONE_NEWNET: Final = 0x40000000
 _MS_REMOUNT: Final = 1 << 5
 _MS_BIND: Final = 1 << 12
 _MS_REC: Final = 1 << 14
@@ -109,7 +112,7 @@ class Reaper:
             except subprocess.SubprocessError:  # what came before exec(2) failed: the mounts
                 mounts = {}
                 process = self._popen(order, without, mounts, output)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or errno.EINVAL})
             return
         self._ids[process.pid] = order["run"]
@@ -122,6 +125,9 @@ class Reaper:
         reaper = os.getpid()
 
         def prepare() -> None:
+            network = order["network"]  # before the mounts: they may need a user namespace, which has fewer rights
+            if network and self._libc.setns(os.open(network, os.O_RDONLY | os.O_CLOEXEC), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "network namespace not entered")
             if mounts:
                 MountNamespace(self._libc).enter(mounts)
             # after it: a process that enters a user namespace loses this setting

@@ -3,12 +3,87 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct, field
 
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
+
+_RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+
+
+def parse_numbers(text: str) -> frozenset[int]:
+    """Return the CPUs or memory nodes in a list such as ``0-3,8``; none for an empty text.
+
+    Raises:
+        ValueError: the kernel would reject the list.
+    """
+    found: set[int] = set()
+    for item in text.split(",") if text else ():
+        match = _RANGE.fullmatch(item)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if high < low:
+            raise ValueError(f"{text!r} is not a list of CPUs or memory nodes; write it as '0-3,8'")
+        found.update(range(low, high + 1))
+    return frozenset(found)
+
+
+class SandboxConfig(Struct, frozen=True):
+    """A pod's sandbox to make: what its containers start in.
+
+    Attributes:
+        labels: of the pod.
+        annotations: of the pod.
+        cgroup_parent: the cgroup of the pod, as a kubelet with the systemd driver names it.
+        host_network: the pod shares the network of its node.
+    """
+
+    pod: PodReference
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroup_parent: str = ""
+    host_network: bool = False
+
+
+class PodSandbox(Struct, frozen=True):
+    """A pod's sandbox.
+
+    Attributes:
+        id: the runtime's; a sandbox that is made again has another one.
+        netns: what hooks get as the pod's network namespace; None if the pod shares the network of its node.
+        stopped: its containers have ended, and none can start in it.
+        left: the interfaces that it had when it was stopped.
+    """
+
+    id: str
+    config: SandboxConfig
+    netns: Path | None = None
+    stopped: bool = False
+    left: tuple[str, ...] = ()
+
+
+class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Resources that NRI plugins set for a container. They can only be read: the sandbox does not use cgroups.
+
+    Attributes:
+        cpus: the CPUs that it may use, such as ``0-3,8``; empty for all.
+        memory_nodes: the memory nodes that it may use; empty for all.
+        memory_limit: bytes; None for no limit by a plugin.
+        hugepages: bytes by page size, such as ``{"2MB": 4194304}``.
+        rdt_class: its class of Intel RDT; empty for none.
+        unified: values by file of cgroup v2.
+    """
+
+    cpus: str = ""
+    memory_nodes: str = ""
+    memory_limit: int | None = None
+    hugepages: Mapping[str, int] = field(default_factory=dict)
+    rdt_class: str = ""
+    unified: Mapping[str, str] = field(default_factory=dict)
 
 
 class ContainerConfig(Struct, frozen=True):
@@ -63,7 +138,10 @@ class ContainerStatus(Struct, frozen=True):
         id: ``<runtime>://<identity>``.
         exit: how it exited; None while it runs.
         before_boot: its node has lost power since, so the devices prepared for its pod are gone.
-        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
+        environment: the whole environment of the process: the image's, then the pod's, then those of CDI and of NRI
+            plugins.
+        resources: those that NRI plugins have set.
+        hook_edits: what else NRI plugins changed.
     """
 
     id: str
@@ -74,8 +152,21 @@ class ContainerStatus(Struct, frozen=True):
     exit: ContainerExit | None = None
     before_boot: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    resources: HookResources = field(default_factory=HookResources)
+    hook_edits: SpecEdits = field(default_factory=SpecEdits)
 
     @property
     def running(self) -> bool:
         """Whether it is running."""
         return self.exit is None
+
+
+def effective_edits(config: ContainerConfig, status: ContainerStatus) -> SpecEdits:
+    """Return what CDI devices and NRI plugins change in a container; a later mount or device file replaces another."""
+    merged = merge_edits([config.edits, status.hook_edits])
+    return merged.model_copy(
+        update={
+            "mounts": tuple({mount.container_path: mount for mount in merged.mounts}.values()),
+            "device_nodes": tuple({node.path: node for node in merged.device_nodes}.values()),
+        }
+    )

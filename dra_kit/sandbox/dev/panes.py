@@ -13,11 +13,12 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from dra_kit.client.resources import PODS
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
 from dra_kit.sandbox.views.devices import PoolKey, PoolState, allocation_results, device_taints, pool_state
+from dra_kit.sandbox.views.live import shown_edits
 from dra_kit.sandbox.views.tables import counter_lines
 from dra_kit.text import counted, escape_unprintable
 
@@ -403,8 +404,8 @@ class ClaimEdits:
     def read(self, record: Record) -> None:
         """Take a record."""
         match record:
-            case ContainerStarted(container=container, from_claims=edits):
-                self._edits.setdefault(container.pod.uid, {})[container.name] = edits
+            case ContainerStarted(container=container):
+                self._edits.setdefault(container.pod.uid, {})[container.name] = merge_edits(shown_edits(record))
             case ObjectChanged(change="DELETED", resource=PODS.full_name, object=pod):
                 self._edits.pop(pod["metadata"]["uid"], None)
             case _:

@@ -24,7 +24,7 @@ from dra_kit.sandbox.containers.processes import kill_orphans
 from dra_kit.sandbox.drivers.accounts import RoleCredentials
 from dra_kit.sandbox.drivers.node_driver import NodeDriver
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
-from dra_kit.sandbox.drivers.settings import BOOT_ID, cdi_directory, node_settings
+from dra_kit.sandbox.drivers.settings import BOOT_ID, cdi_directory, node_settings, nri_socket
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.records import RecordObserver
@@ -37,6 +37,7 @@ class SandboxNode:
 
     Args:
         directory: everything of the node lies below it; a short path, for sockets.
+        network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
     """
 
     def __init__(
@@ -51,11 +52,19 @@ class SandboxNode:
         declared_features: Sequence[str] = (),
         observer: RecordObserver,
         intake: OutputReader,
+        network_namespaces: bool = False,
     ) -> None:
         self.name = name
         self.directory = directory
         self.cdi_dir: Path = cdi_directory(directory)
-        self.runtime: ProcessRuntime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
+        self.runtime: ProcessRuntime = ProcessRuntime(
+            directory=directory / "containers",
+            mark=mark,
+            intake=intake,
+            nri_socket=nri_socket(directory),
+            network_namespaces=network_namespaces,
+            node_directory=directory,
+        )
         self._mark = mark
         self._time_scale = time_scale
         self.kubelet: NodeKubelet = NodeKubelet(

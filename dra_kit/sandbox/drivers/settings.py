@@ -161,6 +161,7 @@ def node_settings(
         kubeconfig=kubeconfig,
         kubelet_dir=directory,
         cdi_dir=cdi_directory(directory),
+        nri_socket=nri_socket(directory),
         pod_uid=pod_uid,
         boot_id=boot_id,
         drain=_DRAIN_SECONDS,
@@ -177,6 +178,11 @@ def node_settings(
 def cdi_directory(directory: Path) -> Path:
     """Return where the CDI files of the node with this directory are."""
     return directory / "cdi"
+
+
+def nri_socket(directory: Path) -> Path:
+    """Return where NRI plugins of the node with this directory connect."""
+    return directory / "nri.sock"
 
 
 T = TypeVar("T")

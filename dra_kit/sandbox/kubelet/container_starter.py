@@ -18,12 +18,12 @@ from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, HookResources
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
 from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
-from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, RecordObserver
+from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, HookFailed, RecordObserver
 
 _HOSTNAME_LENGTH: Final = 63
 RETRY_SECONDS: Final = 10.0
@@ -50,10 +50,16 @@ class PodWorkerServices(Struct, frozen=True):
 
 
 class ContainerStarter:
-    """Starts containers of one pod."""
+    """Starts containers of one pod.
+
+    Attributes:
+        waiting: why containers that should run do not run.
+        resources: what hooks had set when it was last recorded, by the runtime's ID of the container.
+    """
 
     def __init__(self, services: PodWorkerServices) -> None:
         self.waiting: dict[str, Waiting] = {}
+        self.resources: dict[str, HookResources] = {}
         self._services = services
         self._backoff = CrashBackoff(services.time_scale)
 
@@ -77,10 +83,16 @@ class ContainerStarter:
             refusal = f"CDI device injection failed: {error}"
             return self._fail(pod, name, "CreateContainerError", f"failed to create containerd container: {refusal}")
         self._pulled(pod, container)
+        try:
+            status = await self._services.runtime.run(config)
+        except KubeletError as error:
+            node = self._services.node.name
+            self._services.observer(HookFailed(node=node, pod=config.pod, container=name, message=str(error)))
+            return self._fail(pod, name, "CreateContainerError", f"failed to create containerd container: {error}")
         record_pod_event(self._services.recorder, pod, "Normal", "Created", "Container created", container=name)
         if previous is not None:
             self._backoff.restarted(name)
-        status = await self._services.runtime.run(config)
+        self.resources[status.id] = status.resources
         self._services.observer(
             ContainerStarted(
                 node=self._services.node.name,
@@ -91,6 +103,9 @@ class ContainerStarter:
                 environment=status.environment,
                 cdi_devices=config.cdi_devices,
                 from_claims=config.edits,
+                from_hooks=status.hook_edits,
+                resources=status.resources,
+                interfaces=self._services.runtime.moved_interfaces(config.pod.uid),
                 exit=exit_status(status.exit) if status.exit else None,
             )
         )
@@ -201,6 +216,7 @@ class CrashBackoff:
 _ACTIONS: Final = {
     "FailedMount": "Mount",
     "FailedPrepareDynamicResources": "Prepare",
+    "FailedCreatePodSandBox": "Start",
     "Pulled": "Pull",
     "Created": "Create",
     "Started": "Start",

@@ -207,7 +207,7 @@ class NodeKubelet:
         node = await register_node(self._client, self._registration())
         # a kubelet cannot distinguish its own restart from a reboot: drivers have to publish again
         await self._wiper.wipe_all()
-        unsubscribe = self._runtime.subscribe(self._wake)
+        unsubscribe = self._runtime.subscribe(self._wake, self._report_containers)
         try:
             async with asyncio.TaskGroup() as group, self._plugins:
                 group.create_task(self._recorder.run(asyncio.Event()), name=f"events of {self.name}")
@@ -288,6 +288,10 @@ class NodeKubelet:
     def _wake(self, pod_uid: str) -> None:
         if worker := self._workers.get(pod_uid):
             worker.wake()
+
+    def _report_containers(self, pod_uid: str) -> None:
+        if worker := self._workers.get(pod_uid):
+            worker.report_containers()
 
     def _health_changed(self, driver: str) -> None:
         if self._manager is not None:

@@ -31,7 +31,7 @@ from dra_kit.kubernetes.resource.objects import (
     should_restart,
 )
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.runtime import ContainerStatus
+from dra_kit.sandbox.containers.runtime import ContainerStatus, SandboxConfig
 from dra_kit.sandbox.kubelet.container_starter import (
     ContainerStarter,
     PodWorkerServices,
@@ -40,7 +40,7 @@ from dra_kit.sandbox.kubelet.container_starter import (
     retry_seconds,
 )
 from dra_kit.sandbox.kubelet.pod_status import ObservedPod, Sandbox, pod_status, status_patch
-from dra_kit.sandbox.records import ContainerEnded, ContainerReference, PodTerminating
+from dra_kit.sandbox.records import ContainerEnded, ContainerReference, ContainerUpdated, HookFailed, PodTerminating
 
 log: logging.Logger = logging.getLogger(__name__)
 RESYNC_SECONDS: Final = 60.0
@@ -96,6 +96,18 @@ class PodWorker:
         self._gone = True
         self.wake()
 
+    def report_containers(self) -> None:
+        """Record containers that have ended, or have other resources."""
+        node = self._services.node.name
+        for status in self._statuses():
+            container = ContainerReference(self._who, status.name, status.id)
+            if status.resources != self._starter.resources.setdefault(status.id, status.resources):
+                self._starter.resources[status.id] = status.resources
+                self._services.observer(ContainerUpdated(node=node, container=container, resources=status.resources))
+            if status.exit is not None and status.id not in self._ended_containers:
+                self._ended_containers.add(status.id)
+                self._services.observer(ContainerEnded(node=node, container=container, exit=exit_status(status.exit)))
+
     async def run(self) -> None:
         """Work until the object is gone and nothing of the pod is left on the node."""
         while True:
@@ -118,7 +130,7 @@ class PodWorker:
 
     async def _step(self) -> float | None:
         """Take one step; return the maximum seconds until the next step, None to wait for a change."""
-        self._report_ended()
+        self.report_containers()
         self._report_deletion()
         if self._terminating or self._ended or is_terminal(self._pod):
             return await self._end()
@@ -152,6 +164,14 @@ class PodWorker:
         if next_steps.ended:
             self._ended = True
             return await self._end()
+        try:
+            await self._services.runtime.run_sandbox(sandbox_config(self._pod))
+        except KubeletError as error:
+            self._services.observer(HookFailed(node=self._services.node.name, pod=self._who, message=str(error)))
+            note = f"Failed to create pod sandbox: {error}"
+            record_pod_event(self._services.recorder, self._pod, "Warning", "FailedCreatePodSandBox", note)
+            await self._report()
+            return retry_seconds(self._services.time_scale)
         waits = [
             wait
             for container in (*init_containers(self._pod), *containers(self._pod))
@@ -193,6 +213,7 @@ class PodWorker:
             if not self._gone:
                 await self._report()
             return None
+        await self._services.runtime.stop_sandbox(self._who.uid)
         if not self._released:
             try:
                 await self._services.manager.release(self._who.uid)
@@ -233,21 +254,12 @@ class PodWorker:
         return self._services.runtime.containers(self._who.uid)
 
     def _sandbox(self) -> Sandbox:
-        if not self._prepared and not self._statuses():
-            return "none"
-        return "stopped" if self._released else "ready"
+        if self._services.runtime.has_sandbox(self._who.uid):
+            return "ready"
+        return "stopped" if self._statuses() or (self._prepared and self._released) else "none"
 
     def _latest(self) -> dict[str, ContainerStatus]:
         return {status.name: status for status in self._statuses()}
-
-    def _report_ended(self) -> None:
-        for status in self._statuses():
-            if status.exit is not None and status.id not in self._ended_containers:
-                self._ended_containers.add(status.id)
-                container = ContainerReference(self._who, status.name, status.id)
-                self._services.observer(
-                    ContainerEnded(node=self._services.node.name, container=container, exit=exit_status(status.exit))
-                )
 
     def _report_deletion(self) -> None:
         if not self._terminating and (self._gone or is_deleted(self._pod)):
@@ -285,6 +297,20 @@ class PodWorker:
             return
         self._reported = status
         self.update(written)
+
+
+def sandbox_config(pod: ObjectView) -> SandboxConfig:
+    """Return the sandbox that a pod's containers need."""
+    who, metadata = pod_reference(pod), pod["metadata"]
+    quality = (pod.get("status") or {}).get("qosClass", "BestEffort").lower()
+    of_class = "" if quality == "guaranteed" else f"-{quality}"
+    return SandboxConfig(
+        pod=who,
+        labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
+        cgroup_parent=f"kubepods{of_class}-pod{who.uid.replace('-', '_')}.slice",
+        host_network=bool(pod["spec"].get("hostNetwork")),
+    )
 
 
 def _version(pod: ObjectView) -> int:

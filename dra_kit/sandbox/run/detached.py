@@ -24,6 +24,7 @@ from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.containers.processes import ProcessHandle
 from dra_kit.sandbox.directory import running_directories
 from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.drivers.settings import nri_socket
 
 STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 """Environment of a sandbox in the background: the file that it writes once it is up."""
@@ -324,17 +325,19 @@ def running_sandboxes() -> list[RunningSandbox]:
 
 def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
     """Return variables by the names of Kubernetes' example driver and of ``dra-kit node``."""
-    directory, cdi = str(node.directory), str(node.cdi_dir)
+    directory, cdi, nri = str(node.directory), str(node.cdi_dir), str(nri_socket(node.directory))
     return {
         "KUBECONFIG": kubeconfig,
         "NODE_NAME": node.name,
         "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
         "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
         "CDI_ROOT": cdi,
+        "NRI_SOCKET": nri,
         "DRA_KUBECONFIG": kubeconfig,
         "DRA_NODE_NAME": node.name,
         "DRA_KUBELET_DIR": directory,
         "DRA_CDI_DIR": cdi,
+        "DRA_NRI_SOCKET": nri,
     }
 
 

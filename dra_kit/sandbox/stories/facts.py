@@ -126,6 +126,17 @@ class Cluster(Protocol):
         """Return the node's path of each mount of the container, by path in the container; None if unknown."""
         ...
 
+    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+        """Return the CPUs that the container may use, such as ``0-3,8``; empty for all, None if unknown."""
+        ...
+
+    async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
+        """Return the names of the network interfaces that drivers gave the pod; None if unknown.
+
+        ``containers`` are the names of those that have started.
+        """
+        ...
+
     async def node_state(self) -> Iterable[str]:
         """Return what the node stores for claims, one text for each: CDI files, records of the driver, hardware."""
         ...
@@ -151,7 +162,8 @@ class ContainerFacts(Struct, frozen=True):
     """A container: how it exited (None if it has not), its environment, its output, and the health of its devices.
 
     ``device_nodes`` has the type and numbers of its device files (``c 195:0``) by path. ``mounts`` has the paths on the
-    node by the paths in the container. Both are None if unknown. ``health`` has ``Healthy``, ``Unhealthy`` or
+    node by the paths in the container. ``cpuset`` has the CPUs that it may use (``0-3,8``), and is empty for all. The
+    three are None if unknown. ``health`` has ``Healthy``, ``Unhealthy`` or
     ``Unknown`` for each device, by the pod's name of the claim, followed by ``/<request>`` if the container names a
     request (``allocatedResourcesStatus``, KEP-4680). ``device_health`` has the same by the ``resourceID`` of each
     device: its CDI name, or ``<driver>/<pool>/<device>``.
@@ -164,18 +176,21 @@ class ContainerFacts(Struct, frozen=True):
     device_health: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     device_nodes: Mapping[str, str] | None = field(default_factory=dict)
     mounts: Mapping[str, str] | None = field(default_factory=dict)
+    cpuset: str | None = ""
 
 
 class PodFacts(Struct, frozen=True):
     """A pod: its phase, its containers, and its events, conditions and container states as texts.
 
     ``refusal`` is the permanent error with which the driver refuses one of its claims; empty without one.
+    ``interfaces`` are the names of the network interfaces that drivers gave it; None if unknown.
     """
 
     phase: str
     containers: Mapping[str, ContainerFacts] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
     refusal: str = ""
+    interfaces: tuple[str, ...] | None = ()
 
 
 class ClaimFacts(Struct, frozen=True):
@@ -255,6 +270,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
                 device_health=health[container],
                 device_nodes=await cluster.device_nodes(namespace, name, container),
                 mounts=await cluster.mounts(namespace, name, container),
+                cpuset=await cluster.cpuset(namespace, name, container),
             )
     conditions = [
         f"condition {item['type']}={item['status']} {item.get('reason', '')}: {item.get('message', '')}"
@@ -269,7 +285,14 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
     claims = [item.claim for item in pod_claims(pod) if item.claim] if status.get("phase") == "Pending" else []
     refusals = (cluster.refusal(namespace, claim) for claim in claims)  # of one that runs the claim is prepared
     messages = (*conditions, *waiting, *_of(events, "Pod", name))
-    return PodFacts(status.get("phase", ""), containers, messages, next(filter(None, refusals), ""))
+    interfaces = await cluster.interfaces(namespace, name, list(containers))
+    return PodFacts(
+        status.get("phase", ""),
+        containers,
+        messages,
+        next(filter(None, refusals), ""),
+        None if interfaces is None else tuple(sorted(interfaces)),
+    )
 
 
 def _health(status: Mapping[str, Any]) -> dict[str, dict[str, str]]:

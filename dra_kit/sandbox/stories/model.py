@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from dra_kit.node.failpoints import Failpoint as NodeStep
+from dra_kit.sandbox.containers.runtime import parse_numbers
 from dra_kit.text import did_you_mean
 
 
@@ -47,6 +48,11 @@ def _value(value: object) -> object:
     )
 
 
+def _numbers(text: str) -> str:
+    parse_numbers(text)
+    return text
+
+
 def _object_reference(text: str) -> str:
     kind, slash, name = text.partition("/")
     if not (kind and slash and name):
@@ -70,6 +76,7 @@ Texts = Annotated[
     BeforeValidator(_texts),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+Numbers = Annotated[str, AfterValidator(_numbers)]
 StepName = Annotated[str, AfterValidator(_step), WithJsonSchema({"type": "string", "enum": list(NodeStep.__members__)})]
 Scalar = bool | int | str
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
@@ -133,6 +140,10 @@ class ContainerExpectation(StoryPart):
         default={},
         description="The path on the node of each mount, by path in the container, in the same way; `null`: no mount.",
     )
+    cpuset: Numbers | None = Field(
+        default=None,
+        description='The CPUs that the container may use, such as `"0-3,8"`; `""`: all, because no hook has set any.',
+    )
     output: Texts = Field(default=(), description="The output of the container contains all of these texts.")
     health: Mapping[str, Health | Mapping[str, Health]] = Field(
         default={},
@@ -149,6 +160,10 @@ class PodExpectation(StoryPart):
         default=(),
         description="One of its events or conditions contains all of these texts; `{namespace}` is the "
         "namespace of the story.",
+    )
+    interfaces: tuple[str, ...] | None = Field(
+        default=None,
+        description="Names of the network interfaces that drivers gave the pod, in any order; `[]`: none.",
     )
     containers: Mapping[str, ContainerExpectation] = Field(
         default={}, description="Containers by name, which have started."

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.sandbox.containers.runtime import parse_numbers
+
 if TYPE_CHECKING:
     from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, PodFacts, PublishedDevice, StoryFacts
     from dra_kit.sandbox.stories.model import (
@@ -87,6 +89,8 @@ def _pod(
         got = f"{pod.phase}, refused by the driver for good: {pod.refusal}" if pod.refusal else pod.phase
         yield Mismatch(subject, expected.phase, got, final=bool(pod.refusal) or pod.phase in {"Succeeded", "Failed"})
     yield from _message(subject, expected.message, pod.messages, namespace)
+    if expected.interfaces is not None:
+        yield from _interfaces(f"{subject}, interfaces", expected.interfaces, pod.interfaces)
     for name, container in expected.containers.items():
         yield from _container(f"{subject}, container {name}", container, pod.containers.get(name), facts)
 
@@ -104,6 +108,8 @@ def _container(
     yield from _values(subject, "environment", expected.environment, container.environment or None, facts)
     yield from _values(subject, "device_nodes", expected.device_nodes, container.device_nodes, facts)
     yield from _values(subject, "mounts", expected.mounts, container.mounts, facts)
+    if expected.cpuset is not None:
+        yield from _cpuset(f"{subject}, cpuset", expected.cpuset, container.cpuset)
     for claim, health in expected.health.items():
         reported = container.device_health.get(claim, {})
         for device, state in health.items() if isinstance(health, Mapping) else [("", health)]:
@@ -133,6 +139,20 @@ def _is_of(device: str, identity: str) -> bool:
         return cdi_name == name and not pool
     place, found = parts[2:4] if is_cdi else identity.partition("/")[2].rsplit("/", 1)
     return found == name and pool.replace("/", "_") in {"", place.replace("/", "_")}
+
+
+def _interfaces(subject: str, expected: Sequence[str], names: Sequence[str] | None) -> Iterator[Mismatch]:
+    if names is None:
+        yield Mismatch(subject, ", ".join(expected) or "none", "not known; have a container run cat /proc/net/dev")
+    elif sorted(expected) != sorted(names):
+        yield Mismatch(subject, ", ".join(expected) or "none", ", ".join(names) or "none")
+
+
+def _cpuset(subject: str, expected: str, cpus: str | None) -> Iterator[Mismatch]:
+    if cpus is None:
+        yield Mismatch(subject, expected or "all", "not known; have the container run cat /proc/self/status")
+    elif parse_numbers(expected) != parse_numbers(cpus):
+        yield Mismatch(subject, expected or "all", cpus or "all")
 
 
 def _values(

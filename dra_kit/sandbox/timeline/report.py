@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
+from pydantic import BaseModel
 
 from dra_kit.client.resources import PODS
 from dra_kit.kubernetes.resource.objects import object_name, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.runtime import HookResources
 from dra_kit.sandbox.records import (
     PREPARE,
     CallEnded,
@@ -19,7 +22,9 @@ from dra_kit.sandbox.records import (
     ContainerEnded,
     ContainerOutput,
     ContainerStarted,
+    ContainerUpdated,
     ExitStatus,
+    HookFailed,
     ObjectChanged,
     PodDeletionExplained,
     PodExplained,
@@ -40,6 +45,7 @@ _OUTPUT_OF_DELETED: Final = 64 << 20  # bytes of the containers of all pods that
 class _Container(Struct):
     started: ContainerStarted
     exit: ExitStatus | None
+    resources: HookResources
     outputs: list[ContainerOutput] = field(default_factory=list)
 
     def add(self, output: ContainerOutput) -> None:
@@ -53,7 +59,7 @@ class _Container(Struct):
             del self.outputs[0]
 
     def report(self) -> dict[str, Any]:
-        started, edits = self.started, self.started.from_claims
+        started, edits, hooks = self.started, self.started.from_claims, self.started.from_hooks
         text, dropped = self._output()
         return {
             "name": started.container.name,
@@ -63,11 +69,16 @@ class _Container(Struct):
             "environment": dict(started.environment),
             "fromClaims": {
                 "environment": list(edits.env),
-                "mounts": [item.model_dump(mode="json", by_alias=True, exclude_defaults=True) for item in edits.mounts],
-                "deviceNodes": [
-                    item.model_dump(mode="json", by_alias=True, exclude_defaults=True) for item in edits.device_nodes
-                ],
+                "mounts": _dumped(edits.mounts),
+                "deviceNodes": _dumped(edits.device_nodes),
                 "cdiDevices": list(started.cdi_devices),
+            },
+            "fromHooks": {
+                "environment": list(hooks.env),
+                "mounts": _dumped(hooks.mounts),
+                "deviceNodes": _dumped(hooks.device_nodes),
+                "resources": msgspec.to_builtins(self.resources),
+                "interfaces": list(started.interfaces),
             },
             "output": text,
             "outputDropped": dropped,
@@ -83,6 +94,10 @@ class _Container(Struct):
             found.append(output.text)
             begin = output.offset
         return "".join(reversed(found)), begin or 0
+
+
+def _dumped(items: Iterable[BaseModel]) -> list[dict[str, Any]]:
+    return [item.model_dump(mode="json", by_alias=True, exclude_defaults=True) for item in items]
 
 
 class _Pod(Struct):
@@ -121,7 +136,10 @@ class PodReports:
             case ContainerStarted(container=container):
                 known = self._pods.setdefault(container.pod.uid, _Pod())
                 if not known.terminating:
-                    known.containers[container.name] = _Container(record, record.exit)
+                    known.containers[container.name] = _Container(record, record.exit, record.resources)
+            case ContainerUpdated(resources=resources):
+                if found := self._container(record):
+                    found.resources = resources
             case ContainerOutput(container=container):
                 if found := self._container(record):
                     found.add(record)
@@ -132,7 +150,7 @@ class PodReports:
                 pass
         self._problems.read(record)
 
-    def _container(self, record: ContainerOutput | ContainerEnded) -> _Container | None:
+    def _container(self, record: ContainerUpdated | ContainerOutput | ContainerEnded) -> _Container | None:
         """Return the container of a record, unless its pod terminates."""
         pod = self._pods.get(record.container.pod.uid)
         found = pod.containers.get(record.container.name) if pod and not pod.terminating else None
@@ -241,6 +259,7 @@ class PodProblems:
         """UIDs of the pods whose last NodePrepareResources ended with an error."""
         self.evicted: deque[tuple[ObjectView, str]] = deque(maxlen=_EVICTIONS)
         """The pods that were evicted last, each with the cause."""
+        self._hook_failures: set[str] = set()  # UIDs of pods
         self._explained: dict[str, PodDeletionExplained] = {}
         self._deleted: dict[str, str] = {}
 
@@ -280,10 +299,23 @@ class PodProblems:
                 else:
                     self._problems.pop(pod.uid, None)
                     self.unprepared.discard(pod.uid)
-            case ContainerStarted(container=container, exit=how) if how is not None and how.reason == START_ERROR:
-                self._problems[container.pod.uid] = f"container {container.name} cannot start: {how.message}"
+            case ContainerStarted() | HookFailed():
+                self._container_started(record)
             case _:
                 pass
+
+    def _container_started(self, record: ContainerStarted | HookFailed) -> None:
+        if isinstance(record, HookFailed):
+            uid, name = record.pod.uid, record.container
+            self._hook_failures.add(uid)
+            self._problems[uid] = f"container {name}: {record.message}" if name else record.message
+            return
+        uid, how = record.container.pod.uid, record.exit
+        if uid in self._hook_failures:
+            self._hook_failures.discard(uid)
+            self._problems.pop(uid, None)
+        if how is not None and how.reason == START_ERROR:
+            self._problems[uid] = f"container {record.container.name} cannot start: {how.message}"
 
     def _pod_changed(self, pod: ObjectView, *, gone: bool) -> None:
         uid = pod["metadata"]["uid"]
@@ -300,3 +332,4 @@ class PodProblems:
         if gone:
             self._problems.pop(uid, None)
             self.unprepared.discard(uid)
+            self._hook_failures.discard(uid)

@@ -15,9 +15,11 @@ from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.kubernetes.scheduler.claim_controller import POD_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
+from dra_kit.node.claims.guard import IN_CONTAINER
 from dra_kit.sandbox.cluster import USER_AGENT
 from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.sandbox.containers.runtime import HookResources
 from dra_kit.sandbox.drivers.roles import HANGING_SECONDS
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -30,10 +32,12 @@ from dra_kit.sandbox.records import (
     ContainerOutput,
     ContainerReference,
     ContainerStarted,
+    ContainerUpdated,
     DriverEnded,
     DriverNotServing,
     DriverRefused,
     DriverServing,
+    HookFailed,
     ManifestsApplied,
     ManifestsRefused,
     ObjectChanged,
@@ -352,6 +356,15 @@ class ContainerEntries:
             case ContainerStarted():
                 self._outputs[record.container.id] = OutputLines(record)
                 yield self._started(record)
+            case ContainerUpdated(container=container, resources=resources):
+                yield ViewEntry(
+                    f"{self._who(container)} gets from hooks now:", lines(reported_resources(resources)), "cyan"
+                )
+            case HookFailed(pod=pod, container=name, message=message):
+                part = f", container {name}" if name else ""
+                yield ViewEntry(
+                    f"Pod {self._names.short(pod)}{part} does not start: a hook failed", (ViewDetail(message),), "red"
+                )
             case ContainerOutput(container=container, late=False) if container.id in self._outputs:
                 if written := self._outputs[container.id].read(record):
                     yield ViewEntry(f"{self._who(container)} says", lines(written), "cyan")
@@ -373,11 +386,40 @@ class ContainerEntries:
         who = self._who(record.container)
         if record.exit is not None and record.exit.reason == START_ERROR:
             return ViewEntry(f"{who} cannot start", (ViewDetail(record.exit.message),), "red")
-        edits = record.from_claims
+        edits, hooks = shown_edits(record)
         gets = "gets nothing from claims" if edits == SpecEdits() else "gets from its claims:"
-        return ViewEntry(
-            f"{who} has started and {gets}", (*lines(edits.env, "green"), *lines(reported_edits(edits))), "cyan"
-        )
+        of_claims = (*lines(edits.env, "green"), *lines(reported_edits(edits)))
+        of_hooks = (*lines(hooks.env, "green"), *lines((*reported_edits(hooks), *reported_resources(record.resources))))
+        if record.interfaces:
+            of_hooks = (*of_hooks, ViewDetail(f"interfaces {', '.join(record.interfaces)} of its pod"))
+        if of_hooks:
+            of_hooks = (ViewDetail("and from hooks:"), *of_hooks)
+        return ViewEntry(f"{who} has started and {gets}", (*of_claims, *of_hooks), "cyan")
+
+
+def shown_edits(record: ContainerStarted) -> tuple[SpecEdits, SpecEdits]:
+    """Return what a container gets from claims and from hooks, without mounts that hooks replace and dra-kit's own."""
+    hooks = record.from_hooks
+    replaced = {mount.container_path for mount in hooks.mounts}
+    of_claims = tuple(mount for mount in record.from_claims.mounts if mount.container_path not in replaced)
+    of_hooks = tuple(mount for mount in hooks.mounts if not Path(mount.container_path).is_relative_to(IN_CONTAINER))
+    return record.from_claims.model_copy(update={"mounts": of_claims}), hooks.model_copy(update={"mounts": of_hooks})
+
+
+def reported_resources(resources: HookResources) -> Iterator[str]:
+    """Yield the resources that hooks have set, and the sandbox does not apply."""
+    if resources.cpus:
+        yield f"CPUs {resources.cpus} (not applied here)"
+    if resources.memory_nodes:
+        yield f"memory nodes {resources.memory_nodes} (not applied here)"
+    if resources.memory_limit is not None:
+        yield f"memory limit {resources.memory_limit} bytes (not applied here)"
+    for size, limit in resources.hugepages.items():
+        yield f"hugepages of {size}: {limit} bytes (not applied here)"
+    if resources.rdt_class:
+        yield f"RDT class {resources.rdt_class} (not applied here)"
+    for name, value in resources.unified.items():
+        yield f"{name} {value} (not applied here)"
 
 
 def reported_edits(edits: SpecEdits) -> Iterator[str]:

@@ -80,6 +80,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
         **_ROLE,
         "kubeletDir": "/data/kubelet",
         "cdiDir": "/etc/cdi",
+        "nriSocket": "/run/nri/runtime.sock",
         "stateDir": "/data/state",
         "checkDeviceNodes": True,
         "podResources": True,

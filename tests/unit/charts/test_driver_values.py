@@ -260,3 +260,21 @@ def test_one_value_is_set_and_no_other_changes(
         inner = inner[name]
     inner[path[-1]] = value
     assert yaml.safe_load(with_value(commented, path, value)) == expected
+
+
+HOOKS = """
+
+    class Pins(dra.PodHooks):
+        def pod_stops(self, pod, devices): pass
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), pod_hooks=Pins())
+"""
+
+
+def test_a_driver_with_pod_hooks_gets_the_socket_of_the_runtime(project: Path) -> None:
+    (project / "pins.py").write_text(textwrap.dedent(CODE) + textwrap.dedent(HOOKS))
+    (project / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "pins:driver"\n')
+    assert yaml.safe_load(made(project))["node"]["nriSocket"] == "/var/run/nri/nri.sock"
+    write(project, "node: {nriSocket: /run/k3s/nri.sock}")
+    assert yaml.safe_load(made(project))["node"]["nriSocket"] == "/run/k3s/nri.sock"

@@ -80,8 +80,12 @@ def test_it_is_privileged_where_a_value_says_so(helm: Helm) -> None:
             {"kubeletDir": "/k", "cdiDir": "/etc/cdi", "stateDir": "/state"},
             {f"/k/plugins/{DRIVER}", "/k/plugins_registry", "/etc/cdi", "/state"},
         ),
+        (
+            {"nriSocket": "/run/nri/nri.sock", "kubeletDir": "/k", "cdiDir": "/etc/cdi"},
+            {f"/k/plugins/{DRIVER}", "/k/plugins_registry", "/etc/cdi", "/run/nri"},
+        ),
     ],
-    ids=["defaults", "other-directories"],
+    ids=["defaults", "other-directories", "pod-hooks"],
 )
 def test_it_sees_no_more_of_the_host_than_it_needs_at_the_same_paths(
     values: dict[str, str], expected: set[str], helm: Helm
@@ -96,6 +100,7 @@ def test_it_sees_no_more_of_the_host_than_it_needs_at_the_same_paths(
     assert environment["DRA_CDI_DIR"] in expected
     assert f"{environment['DRA_KUBELET_DIR']}/plugins_registry" in expected
     assert environment.get("DRA_STATE_DIR") == values.get("stateDir")
+    assert environment.get("DRA_NRI_SOCKET") == values.get("nriSocket")
 
 
 @pytest.mark.parametrize("role", ["node", "webhook"])

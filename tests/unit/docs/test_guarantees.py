@@ -47,14 +47,6 @@ def test_every_make_target_exists() -> None:
     assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
-def test_nothing_implements_nri() -> None:
-    word = re.compile(r"\bnri\b", re.IGNORECASE)
-    files = [*(ROOT / "dra_kit").rglob("*.py"), *(ROOT / "charts" / "dra-driver" / "templates").rglob("*.yaml")]
-    client = ROOT / "dra_kit" / "kubelet"  # no driver uses it yet
-    found = [path for path in files if word.search(path.read_text(encoding="utf-8"))]
-    assert [path for path in found if not path.is_relative_to(client)] == []
-
-
 @pytest.mark.parametrize("page", ["security.md", "node-life.md"])
 def test_every_file_that_a_page_names_exists(page: str) -> None:
     text = (ROOT / "docs" / "explanation" / page).read_text(encoding="utf-8")

@@ -25,6 +25,7 @@ TOPICS = [
     "modes.md",
     "network-attached.md",
     "partitions.md",
+    "pod-hooks.md",
     "programs-and-objects.md",
     "read-the-cluster.md",
     "several-pools.md",

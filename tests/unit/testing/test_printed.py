@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.testing.real import printed_device_nodes, printed_mounts, printed_variables
+from dra_kit.testing.real import (
+    printed_cpus,
+    printed_device_nodes,
+    printed_interfaces,
+    printed_mounts,
+    printed_variables,
+)
 
 OUTPUT = """
 DOUGH=pan
@@ -15,6 +21,13 @@ lrwxrwxrwx    1 root     root           15 Nov 23 22:07 /dev/stdin -> /proc/self
 crw-rw-rw-    1 root     root        1,   5 Nov 23 22:07 zero
 1023 1019 0:21 /gpu/pipe /run/gpu/pipe rw,nosuid,nodev shared:7 master:1 - tmpfs tmpfs rw,size=1024k
 1024 1019 8:1 / / ro,relatime - ext4 /dev/sda1 rw
+Cpus_allowed:	f
+Cpus_allowed_list:	0-3
+Inter-|   Receive                        |  Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo: 20970352 74052 0 0 0 0 0 0 20970352 74052 0 0 0 0 0 0
+  eth0:    5620    31  0 0 0 0 0 0     1130    13 0 0 0 0 0 0
+  net1:       0     0  0 0 0 0 0 0        0     0 0 0 0 0 0 0
 """
 
 
@@ -26,11 +39,20 @@ def test_mounts_are_those_of_its_mountinfo() -> None:
     assert printed_mounts(OUTPUT) == {"/run/gpu/pipe": "/gpu/pipe", "/": "/"}
 
 
+def test_cpus_are_those_of_its_status() -> None:
+    assert printed_cpus(OUTPUT) == "0-3"
+
+
+def test_interfaces_are_those_that_not_every_pod_has() -> None:
+    assert printed_interfaces(OUTPUT) == ["net1"]
+    assert printed_interfaces("\n".join(line for line in OUTPUT.splitlines() if "net1" not in line)) == []
+
+
 def test_variables_are_those_that_it_prints() -> None:
     assert printed_variables(OUTPUT) == {"DOUGH": "pan"}
 
 
-@pytest.mark.parametrize("look", [printed_device_nodes, printed_mounts])
+@pytest.mark.parametrize("look", [printed_device_nodes, printed_mounts, printed_cpus, printed_interfaces])
 def test_of_a_container_that_prints_none_nothing_is_known(look: object) -> None:
     assert callable(look)
     assert look("DOUGH=pan") is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -15,12 +17,23 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import dra_kit as dra
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.diagnosis.check import Account, DriverAccount, RoleProcess, check_rights, required_rights, role_process
+from dra_kit.diagnosis.check import (
+    Account,
+    CheckOptions,
+    DriverAccount,
+    RoleProcess,
+    check_rights,
+    required_rights,
+    role_process,
+    run_checks,
+)
 from dra_kit.diagnosis.cluster_checks import (
+    CheckResult,
     check_gates,
     check_server,
     driver_findings,
@@ -31,6 +44,7 @@ from dra_kit.diagnosis.node_checks import containerd_findings, kubelet_root_find
 from dra_kit.kubernetes.release import FeatureGates
 from tests.support.api import Api
 from tests.unit.diagnosis.operation.parts import api_server, whole
+from tests.unit.node.drivers import driver
 
 
 class Server(BaseHTTPRequestHandler):
@@ -494,3 +508,28 @@ def test_the_command_prints_each_result_and_fails_if_one_does(tmp_path: Path) ->
         assert "FAIL driver: dra.pizza has published no slice; " in answer.stdout
         answer = CliRunner().invoke(cli, ["check", "--kubeconfig", str(config), "-o", "json", *away])
         assert {item["verdict"] for item in json.loads(answer.stdout)["findings"]} <= {"ok", "warn"}
+
+
+def test_the_socket_of_a_driver_with_pod_hooks_is_checked(tmp_path: Path) -> None:
+    def nri(**options: Any) -> list[CheckResult]:
+        found = asyncio.run(run_checks(CheckOptions(kubelet_dir=tmp_path, **options), None))
+        return [item for item in found if item.what == "NRI"]
+
+    class Pins(dra.PodHooks):
+        def pod_stops(self, pod: Any, devices: Any) -> None:
+            pass
+
+    made = driver(pod_hooks=Pins())
+    assert not nri()
+    assert nri(code=made)
+    with tempfile.TemporaryDirectory() as short:
+        path = Path(short) / "nri.sock"
+        [missing] = nri(nri_socket=path)
+        assert missing.verdict == "FAIL"
+        assert f"no container runtime listens at {path}" in missing.text
+        assert "enable_nri = true" in missing.remedy
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            server.listen()
+            [answers] = nri(nri_socket=path)
+    assert (answers.verdict, answers.text) == ("ok", f"{path} answers")

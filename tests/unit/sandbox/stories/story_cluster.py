@@ -158,6 +158,12 @@ class Cluster:
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
         return {}
 
+    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+        return ""
+
+    async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
+        return ()
+
     async def node_state(self) -> Iterable[str]:
         return set(self.node)
 

@@ -98,7 +98,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("pods: {guest: {phase: Runing}}", "pods.guest.phase: Input should be 'Pending', 'Running'"),
         (
             "pods: {guest: {phase: Running, exit_code: 0}}",
-            "pods.guest.exit_code: unknown key 'exit_code'; valid keys: phase, message, containers",
+            "pods.guest.exit_code: unknown key 'exit_code'; valid keys: phase, message, interfaces, containers",
         ),
         (
             "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: 8}}}}}",
@@ -114,7 +114,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ),
         (
             "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
-            'did you mean "output"? valid keys: exit_code, environment, device_nodes, mounts, output',
+            'did you mean "output"? valid keys: exit_code, environment, device_nodes, mounts, cpuset, output',
         ),
         (
             "step: []",

@@ -50,6 +50,46 @@ def test_expected_variables_device_files_and_mounts_have_no_mismatch(
 
 
 @pytest.mark.parametrize(
+    ("wanted", "actual", "mismatch"),
+    [
+        ("0-3,8", "0,1,2,3,8", None),
+        ("", "", None),
+        ("0-3", "0-2", ("0-3", "0-2")),
+        ("0-3", "", ("0-3", "all")),
+        ("", "1", ("all", "1")),
+        ("0", None, ("0", "not known; have the container run cat /proc/self/status")),
+    ],
+)
+def test_cpus_are_compared_as_sets(wanted: str, actual: str | None, mismatch: tuple[str, str] | None) -> None:
+    facts = StoryFacts({"guest": PodFacts("Running", {"eater": ContainerFacts(cpuset=actual)})})
+    pod = {"phase": "Running", "containers": {"eater": {"cpuset": wanted}}}
+    found = compare(expect(pods={"guest": pod}), facts, "ns")
+    assert [(item.subject, item.expected, item.got) for item in found] == (
+        [("pod guest, container eater, cpuset", *mismatch)] if mismatch else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "actual", "mismatch"),
+    [
+        (["net1", "net0"], ("net0", "net1"), None),
+        ([], (), None),
+        (["net1"], (), ("net1", "none")),
+        ([], ("net1",), ("none", "net1")),
+        (["net1"], None, ("net1", "not known; have a container run cat /proc/net/dev")),
+    ],
+)
+def test_interfaces_are_compared_in_any_order(
+    wanted: list[str], actual: tuple[str, ...] | None, mismatch: tuple[str, str] | None
+) -> None:
+    facts = StoryFacts({"guest": PodFacts("Running", interfaces=actual)})
+    found = compare(expect(pods={"guest": {"phase": "Running", "interfaces": wanted}}), facts, "ns")
+    assert [(item.subject, item.expected, item.got) for item in found] == (
+        [("pod guest, interfaces", *mismatch)] if mismatch else []
+    )
+
+
+@pytest.mark.parametrize(
     ("kind", "wanted", "actual", "told"),
     [
         ("device_nodes", {"/dev/oven": {}}, {}, ("device file /dev/oven", "there", "not there")),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
+from dra_kit.sandbox.containers.runtime import HookResources
 from dra_kit.sandbox.records import (
     PREPARE,
     UNPREPARE,
@@ -19,12 +20,14 @@ from dra_kit.sandbox.records import (
     ClusterStarted,
     ContainerEnded,
     ContainerStarted,
+    ContainerUpdated,
     DeviceResult,
     DriverEnded,
     DriverNotServing,
     DriverRefused,
     DriverServing,
     ExitStatus,
+    HookFailed,
     ManifestsApplied,
     ManifestsRefused,
     ObjectChanged,
@@ -319,6 +322,45 @@ def test_container_entries_show_edits_and_exit() -> None:
         "no such file",
         "Pod guest-0 is being deleted",
         "Pod guest-0, container eater was stopped",
+    ]
+
+
+def test_entries_show_what_hooks_set_and_why_they_failed() -> None:
+    guard = "/var/run/dra-kit/dra.pizza/uid"
+    plates = (Mount(host_path="/new", container_path=guard), Mount(host_path="/plate", container_path="/table"))
+    begun = ContainerStarted(
+        node="node-1",
+        container=EATER,
+        from_claims=SpecEdits(env=("CHEESE=brie",), mounts=(Mount(host_path="/old", container_path=guard),)),
+        from_hooks=SpecEdits(env=("PLATE=1",), mounts=plates),
+        interfaces=("net0", "net1"),
+        resources=HookResources(cpus="0-3", memory_nodes="0", memory_limit=7, hugepages={"2MB": 4}),
+    )
+    updated = ContainerUpdated(node="node-1", container=EATER, resources=HookResources(cpus="5"))
+
+    assert shown(
+        changed(pod(), "ADDED"),
+        HookFailed(node="node-1", pod=EATER.pod, message="no plate"),
+        HookFailed(node="node-1", pod=EATER.pod, container="eater", message="no chair"),
+        begun,
+        updated,
+    )[1:] == [
+        "Pod guest-0 does not start: a hook failed",
+        "no plate",
+        "Pod guest-0, container eater does not start: a hook failed",
+        "no chair",
+        "Pod guest-0, container eater has started and gets from its claims:",
+        "CHEESE=brie",
+        "and from hooks:",
+        "PLATE=1",
+        "mount /plate on /table (not applied here)",
+        "CPUs 0-3 (not applied here)",
+        "memory nodes 0 (not applied here)",
+        "memory limit 7 bytes (not applied here)",
+        "hugepages of 2MB: 4 bytes (not applied here)",
+        "interfaces net0, net1 of its pod",
+        "Pod guest-0, container eater gets from hooks now:",
+        "CPUs 5 (not applied here)",
     ]
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.sandbox.containers.runtime import HookResources
 from dra_kit.sandbox.records import DriverLogged, ObjectChanged, Record, RecordsLost
 from dra_kit.sandbox.timeline.recording import QUEUE, Timeline, TimelineFile, read_timeline, timeline_schema
 from tests.unit.sandbox.cluster.kubelet.polling import until
@@ -28,6 +29,11 @@ from tests.unit.sandbox.cluster.kubelet.polling import until
 KIB = 1 << 10
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 JSON = st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS | st.none()))
+NUMBERS = st.dictionaries(TEXTS, st.integers(0, 2**53))
+st.register_type_strategy(
+    HookResources,
+    st.builds(HookResources, cpus=TEXTS, hugepages=NUMBERS, unified=st.dictionaries(TEXTS, TEXTS)),
+)
 st.register_type_strategy(SpecEdits, st.builds(SpecEdits, env=st.lists(TEXTS).map(tuple)))
 
 

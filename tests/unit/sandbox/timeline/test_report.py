@@ -13,11 +13,15 @@ from typing import Any
 from hypothesis import given
 from msgspec.structs import replace
 
+from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.sandbox.containers.runtime import HookResources
 from dra_kit.sandbox.records import (
     PREPARE,
     CallEnded,
     CallStarted,
+    ContainerUpdated,
     ExitStatus,
+    HookFailed,
     PodDeletionExplained,
     PodExplained,
     PodScheduled,
@@ -141,9 +145,40 @@ def test_container_edits_are_reported() -> None:
             "deviceNodes": [],
             "cdiDevices": ["dra.pizza/claim=1"],
         },
+        "fromHooks": {"environment": [], "mounts": [], "deviceNodes": [], "resources": {}, "interfaces": []},
         "output": "",
         "outputDropped": 0,
     }
+
+
+def test_last_resources_from_hooks_are_reported() -> None:
+    begun = replace(
+        started(),
+        from_hooks=SpecEdits(env=("PLATE=1",)),
+        resources=HookResources(cpus="0-3", hugepages={"2MB": 4}),
+        interfaces=("net1",),
+    )
+    found = container_of(begun)
+    assert found["fromHooks"] == {
+        "environment": ["PLATE=1"],
+        "mounts": [],
+        "deviceNodes": [],
+        "resources": {"cpus": "0-3", "hugepages": {"2MB": 4}},
+        "interfaces": ["net1"],
+    }
+    updated = ContainerUpdated(node="node-1", container=begun.container, resources=HookResources(cpus="0"))
+    assert container_of(begun, updated)["fromHooks"]["resources"] == {"cpus": "0"}
+
+
+def test_a_failed_hook_is_the_problem_of_its_pod_until_a_container_starts() -> None:
+    begun = started()
+    problems = PodProblems()
+    problems.read(HookFailed(node="node-1", pod=begun.container.pod, message="no plate"))
+    assert problems.by_uid == {begun.container.pod.uid: "no plate"}
+    problems.read(HookFailed(node="node-1", pod=begun.container.pod, container="eater", message="no chair"))
+    assert problems.by_uid == {begun.container.pod.uid: "container eater: no chair"}
+    problems.read(begun)
+    assert problems.by_uid == {}
 
 
 def test_late_output_is_reported_at_its_position() -> None:

@@ -227,7 +227,9 @@ async def node(
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         # a controller manager would make it
         await client.create(CONFIG_MAPS, {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": ""}}, NAMESPACE)
-        runtime = await stack.enter_async_context(ProcessRuntime())
+        runtime = await stack.enter_async_context(
+            ProcessRuntime(nri_socket=kubelet_dir / "nri.sock", node_directory=kubelet_dir)
+        )
         kubelet = NodeKubelet(
             client,
             node_name=NODE,

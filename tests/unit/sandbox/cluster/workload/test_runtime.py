@@ -1,21 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.sandbox.containers import processes
 from dra_kit.sandbox.containers.process_runtime import ContainerReport, ProcessRuntime
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus
+from dra_kit.sandbox.containers.processes import NetworkNamespace
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, SandboxConfig
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -359,3 +366,53 @@ async def test_containers_of_a_killed_reaper_end_and_a_new_reaper_starts(runtime
 
 def wait_for(condition: Callable[[], object]) -> None:
     asyncio.run(until(condition))
+
+
+def may_create_network_namespaces() -> bool:
+    try:
+        NetworkNamespace().close()
+    except SandboxError:
+        return False
+    return True
+
+
+def add_interfaces(netns: Path) -> bool:
+    """Both ends of a pair, in a pod's network namespace."""
+    command = shutil.which("ip") or "ip"
+    pair = [command, "link", "add", "net1", "netns", str(netns), "type", "veth"]
+    try:
+        return subprocess.run([*pair, "peer", "net2", "netns", str(netns)], check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
+async def test_container_runs_in_the_network_namespace_of_its_pod_if_an_interface_is_there(tmp_path: Path) -> None:
+    other = PodReference("kitchen", "other", "uid-2")
+    async with ProcessRuntime(network_namespaces=True, nri_socket=tmp_path / "n") as runtime:
+        for pod in (POD, other):
+            await runtime.run_sandbox(SandboxConfig(pod))
+        assert runtime.interfaces("kitchen", "guest") == []
+        (netns, _) = [Path(item.linux.namespaces[0].path) for item in runtime.nri_pods()]
+        if not add_interfaces(netns):
+            pytest.skip("this machine cannot create veth interfaces")
+        assert sorted(runtime.interfaces("kitchen", "guest")) == ["net1", "net2"]
+        for pod in (POD, other):
+            await runtime.run(ContainerConfig(pod, "eater", 0, "busybox", ("cat", "/proc/net/dev")))
+            await until(lambda pod=pod: not runtime.containers(pod.uid)[-1].running)  # type: ignore[misc]
+        assert "net1:" in report_of(runtime).log.text
+        assert "net1:" not in report_of(runtime, pod="other").log.text
+        await runtime.stop_sandbox(POD.uid)
+        assert sorted(runtime.interfaces("kitchen", "guest")) == ["net1", "net2"]  # as when it was stopped
+        assert not netns.exists()
+
+
+async def test_network_namespaces_that_are_forbidden_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid(_: int) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+    monkeypatch.setattr(processes, "_LIBC", types.SimpleNamespace(unshare=forbid))
+    with pytest.raises(SandboxError, match="Operation not permitted; run the sandbox as root, or without"):
+        async with ProcessRuntime(network_namespaces=True):
+            pass

@@ -1,0 +1,146 @@
+"""The connection to the container runtime, when processes of the driver follow one another."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.kubelet.nri import CallError
+from dra_kit.node.agent import NodeAgent
+from dra_kit.node.decommission import run_decommission
+from tests.support.api import eventually
+from tests.support.nri_runtime import ConnectedPlugin, Runtime
+from tests.support.probes import ask
+from tests.unit.node.drivers import Oven
+from tests.unit.node.pod_hooks.runtime_node import Recorder, Stateful, container, creates, hooked, pod, socket
+from tests.unit.node.role import DRIVER, Node
+
+ADDRESS = "127.0.0.1:0"
+
+
+class Counting(Runtime):
+    """Counts how many plugins were connected at once."""
+
+    most = 0
+
+    async def _change(self, plugin: ConnectedPlugin, *, connected: bool) -> None:
+        await super()._change(plugin, connected=connected)
+        self.most = max(self.most, len(self.plugins))
+
+
+def has_hooks(agent: NodeAgent) -> bool:
+    return agent._pod_hooks is not None and bool(agent._pod_hooks.document()["connected"])
+
+
+def readiness(agent: NodeAgent) -> str:
+    with suppress(OSError):
+        return ask(agent.probe_port, "/readyz")[1]
+    return ""
+
+
+@asynccontextmanager
+async def begun(node: Node, made: dra.Driver[Any, Any]) -> AsyncIterator[NodeAgent]:
+    """Run a second process until the end of the block."""
+    agent = await node.agent(made, pod_uid="new", probe_address=ADDRESS)
+    running = asyncio.create_task(agent.run())
+    try:
+        yield agent
+    finally:
+        agent.stop()
+        await running
+
+
+async def test_killed_driver_repeats_hooks_from_what_prepare_stored(node: Node) -> None:
+    hooks, web, killed = Recorder(), pod(), node.root / "killed"
+    async with Runtime(socket(node)) as runtime:
+        lunch = node.claim(devices=["pizza-2"], reserved_for=["web"])
+        async with node.running(hooked(Recorder())):
+            await node.prepare(lunch)
+            shutil.copytree(node.root / "state", killed)  # what a kill -9 leaves
+        async with node.running(hooked(hooks), state_dir=killed):
+            await runtime.until(1)
+            await runtime.pod_event("RunPodSandbox", web)
+            _, unmounted = await creates(runtime, web, container(node, web, lunch))
+    assert hooks.calls == ["synchronize", "pod_starts web", "container_starts web app pizza-2"]
+    assert [[device.state for device in devices] for devices in hooks.devices] == [[{"cpus": "2"}]] * 2
+    assert unmounted == []
+
+
+async def test_new_process_connects_after_the_older_one_has_closed_its_connection(node: Node) -> None:
+    first, second = Recorder(), Recorder()
+    async with Counting(socket(node)) as runtime, node.running(hooked(first), pod_uid="old") as old:
+        await runtime.until(1)
+        async with begun(node, hooked(second)) as new:
+            await eventually(lambda: has_hooks(new))
+            await eventually(lambda: readiness(new) == "ok\n")
+            assert not has_hooks(old)
+            await node.prepare(node.claim(reserved_for=["web"]))
+            await runtime.pod_event("RunPodSandbox", pod())
+            assert (first.calls, second.calls) == (["synchronize"], ["synchronize", "pod_starts web"])
+        await eventually(lambda: has_hooks(old))
+        assert runtime.most == 1
+        await runtime.pod_event("RunPodSandbox", pod(attempt=1))
+        assert first.calls == ["synchronize", "synchronize", "pod_starts web"]
+
+
+async def test_process_that_has_not_taken_over_does_not_connect(node: Node) -> None:
+    go_on = threading.Event()
+
+    class Blocked(Oven):
+        def discover(self) -> Any:
+            go_on.wait(60)
+            yield from super().discover()
+
+    first, second = Recorder(), Recorder()
+    async with Counting(socket(node)) as runtime, node.running(hooked(first), pod_uid="old") as old:
+        await runtime.until(1)
+        made = dra.Driver(DRIVER, provider=Blocked(), preparer=Stateful(), pod_hooks=second)
+        async with begun(node, made) as new:
+            try:
+                await eventually(lambda: "registration is deferred" in readiness(new))
+                assert has_hooks(old)
+                assert second.calls == []
+            finally:
+                go_on.set()
+            await eventually(lambda: has_hooks(new))
+    assert second.calls == ["synchronize"]
+    assert runtime.most == 1
+
+
+async def test_containers_do_not_start_while_synchronize_fails(node: Node) -> None:
+    class Broken(Recorder):
+        def synchronize(self, pods: Any) -> Any:
+            raise OSError("cpuset cannot be read")
+
+    hooks, web = Broken(), pod()
+    async with Runtime(socket(node)) as runtime, node.running(hooked(hooks)):
+        lunch = node.claim(reserved_for=["web"])
+        await node.prepare(lunch)
+        await runtime.until(1)
+        with pytest.raises(CallError, match=r"Broken\.synchronize raised OSError: cpuset cannot be read"):
+            await creates(runtime, web, container(node, web, lunch))
+        assert hooks.calls == []
+
+
+async def test_removed_driver_runs_hooks_until_its_claims_are_released_and_leaves_nothing(node: Node) -> None:
+    hooks, web = Recorder(), pod()
+    async with Runtime(socket(node)) as runtime:
+        lunch = node.claim(reserved_for=["web"])
+        async with node.running(hooked(Recorder())):
+            await node.prepare(lunch)
+        made = container(node, web, lunch)
+        ending = asyncio.create_task(run_decommission(DRIVER, node.settings(), hooked(hooks)))
+        await runtime.until(1)
+        _, unmounted = await creates(runtime, web, made)
+        assert unmounted == []
+        await node.unprepare(lunch)
+        assert await ending == 0
+    assert hooks.calls == ["synchronize", "pod_starts web", "container_starts web app pizza-0"]
+    assert not node.settings().state(DRIVER).exists()
