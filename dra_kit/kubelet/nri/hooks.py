@@ -231,8 +231,9 @@ class HookRunner:
         self._seen, self._forgotten = now, 0
 
     async def close(self) -> None:
-        """Cancel all hooks."""
+        """Cancel all hooks, and forget their results."""
         await cancel(self._tasks)
+        self._late.clear()
 
     def _begin(
         self,

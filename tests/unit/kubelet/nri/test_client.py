@@ -622,6 +622,28 @@ async def test_cancelled_client_leaves_nothing_behind(socket: Path, deadline: De
         assert asyncio.all_tasks() == before
 
 
+async def test_client_that_runs_again_runs_hooks_that_it_cancelled(socket: Path, deadline: Deadline) -> None:
+    plugin = Recorder()
+    again = NriClient(plugin, name="x", socket=socket)
+    async with Runtime(socket) as runtime:
+        for calls in (1, 2):
+            task = asyncio.create_task(again.run())
+            await runtime.until(plugins=1)
+            if calls == 1:
+                plugin.gate.clear()
+                deadline.at_once()
+                with pytest.raises(CallError, match="has not finished"):
+                    await runtime.pod_event("RunPodSandbox", POD)
+                deadline.far()
+                plugin.gate.set()
+            else:
+                await runtime.pod_event("RunPodSandbox", POD)
+            task.cancel()
+            await asyncio.wait({task})
+            await runtime.until(plugins=0)
+            assert len(plugin.calls) == calls
+
+
 async def test_error_of_on_state_does_not_stop_the_client(socket: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(state: ClientState) -> None:
         raise RuntimeError(f"cannot write {state.reason}")
