@@ -110,6 +110,7 @@ class NriClient:
         self._socket = socket
         self._failure_policy = failure_policy
         self._on_state = on_state
+        self._warning = ""
         self._hooks = HookRunner(plugin, self._label, self.counters)
         self._session: _Session | None = None
         self._deferred: set[asyncio.Task[None]] = set()
@@ -163,7 +164,7 @@ class NriClient:
         """
         request = pb.UpdateContainersRequest(update=updates)
         if self._hooks.in_hook():
-            task = asyncio.create_task(self._update_later(request))
+            task = asyncio.create_task(_log_failures(self._update, request))
             self._deferred.add(task)
             task.add_done_callback(self._deferred.discard)
             return []
@@ -173,22 +174,34 @@ class NriClient:
         await self._hooks.until_answered()
         if self._session is None:
             raise ConnectionLost("containers not updated: the NRI client is not running; call run")
-        return list((await self._session.update(request)).failed)
-
-    async def _update_later(self, request: pb.UpdateContainersRequest) -> None:
-        try:
-            for failed in await self._update(request):
-                logger.warning("container %s not updated: the runtime could not apply the update", failed.container_id)
-        except (NriError, TimeoutError) as error:
-            logger.warning("%s", str(error) or "containers not updated: the runtime did not answer")
+        return await self._session.update(request)
 
     def _report(self, state: ClientState, level: int = logging.INFO) -> None:
         if state == self.state:
             return
         self.state = state
+        if level == logging.WARNING or state.connected:
+            if state.reason == self._warning:
+                level = logging.DEBUG  # each attempt to connect fails alike
+            self._warning = state.reason
         logger.log(level, "NRI plugin %s: %s", self._label, state.reason)
         if self._on_state is not None:
-            self._on_state(state)
+            try:
+                self._on_state(state)
+            except Exception:
+                logger.exception("NRI plugin %s: on_state failed", self._label)
+
+
+async def _log_failures(
+    update: Callable[[pb.UpdateContainersRequest], Awaitable[list[pb.ContainerUpdate]]],
+    request: pb.UpdateContainersRequest,
+) -> None:
+    """Send an update for which no caller waits."""
+    try:
+        for failed in await update(request):
+            logger.warning("container %s not updated: the runtime could not apply the update", failed.container_id)
+    except (NriError, TimeoutError) as error:
+        logger.warning("%s", str(error) or "containers not updated: the runtime did not answer")
 
 
 class _Session:
@@ -216,6 +229,7 @@ class _Session:
         self._pods: list[pb.PodSandbox] = []
         self._containers: list[pb.Container] = []
         self._empty_parts = 0
+        self._ended = False
         self._synchronizing: asyncio.Task[Sequence[pb.ContainerUpdate]] | None = None
         # why hooks cannot run, empty if they can
         self._synchronization: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -240,7 +254,7 @@ class _Session:
         self._reading = asyncio.create_task(mux.run())
         self._report(ClientState(connected=False, reason="registering"))
         try:
-            # the runtime configures the plugin before it answers
+            # the runtime may configure the plugin before it answers
             await self._connection.call(
                 RUNTIME_SERVICE, "RegisterPlugin", registration, pb.Empty, timeout=REGISTRATION_TIMEOUT
             )
@@ -253,6 +267,8 @@ class _Session:
             return f"not registered with {socket}: the runtime did not answer in {REGISTRATION_TIMEOUT:g} s; restart it"
         except NriError as error:
             return f"not connected to {socket}: {error}"
+        finally:
+            self._ended = True
         return f"disconnected from {socket}: the runtime stopped, or a hook took too long; the runtime's log says why"
 
     async def close(self) -> None:
@@ -266,17 +282,18 @@ class _Session:
         if not self._synchronization.done():
             self._synchronization.set_result("the connection to the runtime was lost; the kubelet tries again")
 
-    async def update(self, request: pb.UpdateContainersRequest) -> pb.UpdateContainersResponse:
-        """Send an update.
+    async def update(self, request: pb.UpdateContainersRequest) -> list[pb.ContainerUpdate]:
+        """Send an update, and return what the runtime could not apply.
 
         Raises:
             CallError, ConnectionLost, TimeoutError: as :meth:`NriClient.update_containers`.
         """
         if self._connection is None:
             raise ConnectionLost("containers not updated: the NRI plugin is not connected; repeat it in synchronize")
-        return await self._connection.call(
+        response = await self._connection.call(
             RUNTIME_SERVICE, "UpdateContainers", request, pb.UpdateContainersResponse, timeout=UPDATE_TIMEOUT
         )
+        return list(response.failed)
 
     def _methods(self) -> dict[str, Method]:
         """Return what the runtime can call; it takes a missing method for an older plugin and uses StateChange."""
@@ -333,14 +350,17 @@ class _Session:
             config=request.config,
             request_timeout=request.request_timeout / 1000 or REQUEST_TIMEOUT,
         )
+        seconds = self._seconds(remaining)
         async with self._hooks.awaited():
             try:
-                async with asyncio.timeout(self._seconds(remaining)):
+                async with asyncio.timeout(seconds) as limit:
                     await self._plugin.configure(self._parameters)
             except Exception as error:
                 cause = str(error) or type(error).__name__
+                if limit.expired():
+                    cause = f"configure has not finished after {seconds:.3g} s"
                 if not self._synchronization.done():
-                    self._synchronization.set_result(f"runtime {request.runtime_name} rejected by the plugin: {cause}")
+                    self._synchronization.set_result(f"not configured for runtime {request.runtime_name}: {cause}")
                 raise CallError(UNKNOWN, f"NRI plugin {self._label} not configured: {cause}") from error
         mask = sum(1 << (event - 1) for event in self._events)
         return pb.ConfigureResponse(events=mask, failure_policy=self._failure_policy)
@@ -386,11 +406,13 @@ class _Session:
             if not self._synchronization.done():
                 self._synchronization.set_result(f"not synchronized: {str(error) or type(error).__name__}")
             return []
+        if self._ended:
+            return []
         self.synchronized_at = asyncio.get_running_loop().time()
         if not self._synchronization.done():
             self._synchronization.set_result("")
         self._report(ClientState(connected=True, reason="connected", runtime=self._parameters))
         if updates and not self._hooks.in_hook():
             await self._hooks.until_answered()
-            await self.update(pb.UpdateContainersRequest(update=updates))
+            await _log_failures(self.update, pb.UpdateContainersRequest(update=updates))
         return updates

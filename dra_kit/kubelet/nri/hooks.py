@@ -7,16 +7,19 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from dra_kit.kubelet.nri.plugin import HookEvent, Plugin
-from dra_kit.kubelet.nri.proto.nri_v1alpha1_pb2 import Container, PodSandbox
+from dra_kit.kubelet.nri.proto.nri_v1alpha1_pb2 import Container, Event, PodSandbox
 from dra_kit.kubelet.nri.ttrpc import UNAVAILABLE, UNKNOWN, CallError, NriError
 
 ANSWERED_WITHIN: Final = 0.9
 """Part of the runtime's timeout after which an error is answered."""
 _LATE_MAX = 1000  # hooks whose results are remembered
 _SEEN_MAX = 10_000  # sandboxes and containers
+_REMOVALS: Final = frozenset({Event.REMOVE_POD_SANDBOX, Event.REMOVE_CONTAINER})
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -32,7 +35,8 @@ class HookCounters:
         late: hooks that had not finished in time: their requests failed.
         failed: hooks that raised.
         skipped: pods and containers that started while the client was not connected, as the next connection shows. What
-            started before the first connection is not known.
+            started before the first connection is not known. After more than 10,000 starts in one connection it may be
+            too low.
         reconnects: attempts to connect after the first one.
     """
 
@@ -50,11 +54,19 @@ class Answer:
         self.awaited = False
 
 
-class _Run(NamedTuple):
-    """A hook that runs or has run."""
+@dataclass(eq=False)
+class _Run:
+    """A hook that waits for its turn, runs, or has run.
 
-    task: asyncio.Task[Any]
+    Attributes:
+        answer: whether the runtime waits for it.
+        waits_for: why it has not begun, empty if it has.
+        task: waits and runs it.
+    """
+
     answer: Answer
+    waits_for: str = "an earlier hook of this pod has not finished"
+    task: asyncio.Task[Any] = field(init=False)
 
 
 _ANSWER: ContextVar[Answer | None] = ContextVar("nri_answer", default=None)
@@ -93,9 +105,10 @@ class HookRunner:
         self._label = label
         self.counters = counters
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._last: dict[str, asyncio.Task[Any]] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late: dict[tuple[str, str], _Run] = {}
         self._seen: dict[str, None] | None = None
+        self._forgotten = 0
         self._awaited = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -150,7 +163,7 @@ class HookRunner:
 
         Raises:
             CallError: the hook raised or has not finished. It continues, and the next request for the same ID gets its
-                result.
+                result. What would start a pod or container and has not begun is dropped.
         """
         id_ = pod.id if container is None else container.id
         what = (
@@ -161,23 +174,27 @@ class HookRunner:
         key = (event.hook, id_)
         late = self._late.pop(key, None)
         async with self.awaited(None if late is None else late.answer) as answer:
-            task = self._begin(event, pod, container, synchronization) if late is None else late.task
+            run = late or self._begin(event, pod, container, synchronization, answer)
             try:
-                await asyncio.wait({task}, timeout=seconds)
-            except asyncio.CancelledError:  # the connection is lost, and the hook continues
-                self._remember(key, _Run(task, answer), what)
+                await asyncio.wait({run.task}, timeout=seconds)
+            except asyncio.CancelledError:  # the connection is lost
+                self._leave(event, key, run, what)
                 raise
-            if not task.done():
+            if not run.task.done():
                 self.counters.late += 1
-                self._remember(key, _Run(task, answer), what)
-                raise CallError(
-                    UNAVAILABLE,
-                    f"{what} {event.failure}: the hook of NRI plugin {self._label} has not finished after "
-                    f"{seconds:.3g} s; it continues, and the kubelet tries again; if this repeats, read the plugin's "
-                    "log or increase plugin_request_timeout of the container runtime",
+                self._leave(event, key, run, what)
+                hook = f"{what} {event.failure}: the hook of NRI plugin {self._label}"
+                text = (
+                    f"{hook} has not begun after {seconds:.3g} s: {run.waits_for}; the kubelet tries again; if this "
+                    "repeats, read the plugin's log"
+                    if run.waits_for
+                    else f"{hook} has not finished after {seconds:.3g} s; it continues, and the kubelet tries again; "
+                    "if this repeats, read the plugin's log or increase plugin_request_timeout of the container runtime"
                 )
+                logger.warning("%s", text)
+                raise CallError(UNAVAILABLE, text)
             try:
-                result = task.result()
+                result = run.task.result()
             except asyncio.CancelledError as error:  # the client stops
                 raise CallError(UNAVAILABLE, f"{what} {event.failure}: NRI plugin {self._label} stops") from error
             except Exception as error:
@@ -188,53 +205,69 @@ class HookRunner:
                     f"{what} {event.failure}: NRI plugin {self._label}: {str(error) or type(error).__name__}; "
                     "the kubelet tries again, and the plugin's log has the details",
                 ) from error
-        if event.starts and self._seen is not None:
+        self._note(event, id_)
+        return result
+
+    def _note(self, event: HookEvent, id_: str) -> None:
+        """Note what has started or is gone, to count later what has started without hooks."""
+        if self._seen is None:
+            return
+        if event.starts:
             self._seen[id_] = None
             if len(self._seen) > _SEEN_MAX:
                 del self._seen[next(iter(self._seen))]
-        return result
+                self._forgotten += 1
+        elif event.event in _REMOVALS:
+            self._seen.pop(id_, None)
 
     def count_skipped(self, ids: Iterable[str]) -> None:
         """Count what the runtime has started without hooks; ``ids`` is what it has now."""
         now = dict.fromkeys(ids)
         if self._seen is not None:
-            skipped = len(now.keys() - self._seen.keys())
+            skipped = max(len(now.keys() - self._seen.keys()) - self._forgotten, 0)
             self.counters.skipped += skipped
             if skipped:
                 logger.warning("NRI plugin %s: %d sandboxes or containers started without it", self._label, skipped)
-        self._seen = now
+        self._seen, self._forgotten = now, 0
 
     async def close(self) -> None:
-        """Cancel all hooks."""
+        """Cancel all hooks, and forget their results."""
         await cancel(self._tasks)
+        self._late.clear()
 
     def _begin(
-        self, event: HookEvent, pod: PodSandbox, container: Container | None, synchronization: asyncio.Future[str]
-    ) -> asyncio.Task[Any]:
+        self,
+        event: HookEvent,
+        pod: PodSandbox,
+        container: Container | None,
+        synchronization: asyncio.Future[str],
+        answer: Answer,
+    ) -> _Run:
         arguments = (pod,) if container is None else (pod, container)
-        turn = pod.uid or pod.id  # the UID stays the same when the kubelet tries again
-        previous = self._last.get(turn)
+        # the UID stays the same when the kubelet tries again
+        turn = self._turns.setdefault(pod.uid or pod.id, asyncio.Lock())
+        run = _Run(answer)
 
-        async def run() -> Any:
-            failure = await asyncio.shield(synchronization)
-            if failure and event.starts:
-                raise NotSynchronized(failure)
-            if previous is not None:
-                await asyncio.wait({previous})
-            return await getattr(self._plugin, event.hook)(*arguments)
+        async def hook() -> Any:
+            async with turn:
+                run.waits_for = "the plugin has not synchronized"
+                failure = await asyncio.shield(synchronization)
+                if failure and event.starts:
+                    raise NotSynchronized(failure)
+                run.waits_for = ""
+                return await getattr(self._plugin, event.hook)(*arguments)
 
-        def end(task: asyncio.Task[Any]) -> None:
-            self._tasks.discard(task)
-            if self._last.get(turn) is task:
-                del self._last[turn]
+        run.task = asyncio.create_task(hook())
+        self._tasks.add(run.task)
+        run.task.add_done_callback(self._tasks.discard)
+        return run
 
-        task = asyncio.create_task(run())
-        self._tasks.add(task)
-        self._last[turn] = task
-        task.add_done_callback(end)
-        return task
+    def _leave(self, event: HookEvent, key: tuple[str, str], run: _Run, what: str) -> None:
+        """Let a hook continue without a request, unless the pod or container would start after it: that failed."""
+        if run.waits_for and event.starts and not run.task.done():
+            run.task.cancel()
+            return
 
-    def _remember(self, key: tuple[str, str], run: _Run, what: str) -> None:
         def end(task: asyncio.Task[Any]) -> None:
             if task.cancelled():
                 return

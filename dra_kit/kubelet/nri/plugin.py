@@ -65,7 +65,8 @@ class Plugin:
 
     A hook that raises fails the runtime's request, and the kubelet tries again; the text of the exception is shown in
     the pod's Events. The runtime waits 2 seconds by default. A hook that takes longer continues in the background
-    while the request fails. Hooks of one pod run one after another, those of several pods at the same time.
+    while the request fails. Hooks of one pod run one after another, those of several pods at the same time. A hook must
+    not block the event loop, or no request is answered in time: use :func:`asyncio.to_thread` for calls that block.
 
     The kubelet's next attempt has a new sandbox or container with another ID, so that the hook runs again: what is slow
     must be done before, or be remembered by the pod's UID and the container's name. If the runtime repeats a request

@@ -24,7 +24,6 @@ FRAME_MAX: Final = MESSAGE_MAX + 10
 FRAME_SENT_MAX: Final = 4096
 """Bytes in an outgoing frame. Go's multiplexer cannot return a frame in parts, and ttrpc reads with a buffer of this
 size: a larger frame ends the connection, unless it is the rest of a message whose header was read."""
-_SPLIT_MAX: Final = 128 * FRAME_SENT_MAX
 CALLS_MAX: Final = 256
 """Calls of the peer that are served at the same time; further ones are answered with an error."""
 _FRAME: Final = struct.Struct(">II")  # connection, bytes
@@ -90,14 +89,12 @@ def frames(connection: int, data: bytes) -> bytes:
     """Return a message with its header as frames that Go's multiplexer and ttrpc can read.
 
     A frame must not have more bytes than the reader asks for: :data:`FRAME_SENT_MAX` or, after a header, the rest of
-    the message. A queue in the multiplexer holds 256 frames, and its overflow ends the connection, so that
-    a large message has one frame for the header and one for the rest.
+    the message. A queue in the multiplexer holds 256 frames, and its overflow ends the connection. Therefore a message
+    has one frame or, if it is too large for that, one for its header and one for the rest.
     """
-    parts: Iterable[bytes]
-    if len(data) > _SPLIT_MAX:
+    parts: Iterable[bytes] = [data]
+    if len(data) > FRAME_SENT_MAX:
         parts = data[: _MESSAGE.size], data[_MESSAGE.size :]
-    else:
-        parts = (data[start : start + FRAME_SENT_MAX] for start in range(0, len(data), FRAME_SENT_MAX))
     return b"".join(_FRAME.pack(connection, len(part)) + part for part in parts)
 
 
@@ -221,6 +218,8 @@ class TtrpcConnection:
         finally:
             self._calls.pop(stream, None)
             answered.cancel()
+            if not answered.cancelled():
+                answered.exception()  # the connection may be lost while the request is sent
         try:
             return response.FromString(payload)
         except DecodeError as error:
@@ -322,7 +321,8 @@ def _payload(data: bytes | None) -> bytes:
 
 
 def _refusal(stream: int, error: CallError) -> bytes:
-    text = error.message.encode()[: MESSAGE_MAX // 2].decode(errors="ignore")
+    # file names in messages may have surrogates
+    text = error.message.encode(errors="backslashreplace")[: MESSAGE_MAX // 2].decode(errors="ignore")
     return message(stream, _RESPONSE, Response(status=Status(code=error.code, message=text)).SerializeToString())
 
 
@@ -362,7 +362,7 @@ class Mux:
                 for number, content in frames_read.feed(data):
                     if number in self._connections:
                         await self._connections[number].receive(content)
-        except ConnectionError as error:
+        except OSError as error:
             cause = str(error)
         except ProtocolError as error:
             cause = str(error)
@@ -399,5 +399,5 @@ class Mux:
         """
         try:
             await self._writer.drain()
-        except ConnectionError as error:
+        except OSError as error:
             raise ConnectionLost(f"message not sent: {error}; connect again") from error

@@ -7,10 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from dra_kit.testing import ContainerFacts
+from dra_kit.testing import ContainerFacts, TestBed
 
 from tests import mps_session
 from tests.gpu import container, kernels, nvidia_smi, sharing
@@ -116,6 +119,35 @@ def test_without_a_gpu_starts_are_measured_and_the_output_says_what_is_not(
     assert found["kernels_not_measured"].startswith("nvidia-smi is not on the PATH")
     assert [row["figures"] for row in found["rows"]] == [{}] * len(rows)
     assert all(times[0] > 0 for times in found["starts_ms"].values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--starts", "0"], "--starts 0 invalid"),
+        (["--seconds", "-1"], "-1 invalid: it is not positive and finite"),
+        (["--seconds", "nan"], "nan invalid"),
+        (["--json", "/nowhere/figures.json"], "its folder does not exist"),
+    ],
+)
+def test_arguments_are_checked_before_anything_is_measured(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        sharing.main(arguments)
+    assert problem in capsys.readouterr().err
+
+
+def test_kernels_are_not_run_by_fewer_clients_than_the_row_says() -> None:
+    class Cluster:
+        def harness(self, *_: object, **__: object) -> AbstractContextManager[object]:
+            pod = SimpleNamespace(containers={"client-0": ContainerFacts(), "client-1": ContainerFacts()})
+            return nullcontext(SimpleNamespace(apply=lambda *_: None, wait=lambda *_, **__: pod))
+
+    way, client = sharing.Way("2, MPS", 2), Client("/nowhere/python", "own")
+    row = sharing.measure_way(cast(TestBed, Cluster()), way, client, 0.1)
+    assert (row.served, row.figures) == (0, {})
+    assert row.error == "only 0 of 2 containers got the GPU of the claim; kernels were not run"
 
 
 @pytest.mark.parametrize(

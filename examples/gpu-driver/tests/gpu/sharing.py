@@ -288,7 +288,9 @@ def measure_way(bed: TestBed, way: Way, client: Client | None, seconds: float) -
                 dra.apply(*objects([f"client-{index}" for index in range(way.clients)], sharing=way.sharing))
                 containers = served(dra.wait("one", phase="Running"))
                 count = len(containers)
-                if client is not None:
+                if count < way.clients:
+                    error = f"only {count} of {way.clients} containers got the GPU of the claim; kernels were not run"
+                elif client is not None:
                     found = together([client.start_in(got, seconds) for got in containers], _COME_UP)
     except (ClientError, AssertionError) as failure:  # the harness says what a pod waits for
         error = str(failure)
@@ -352,14 +354,25 @@ def heading(reason: str, client: Client | None, no_torch: str) -> str:
     return "\n".join(lines)
 
 
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} invalid: it is not positive and finite")
+    return value
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the tables, and return 1 if a client failed or was not served."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.sharing", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     parser.add_argument("--fake", action="store_true", help="use fake GPUs, on a machine with a GPU, too")
-    parser.add_argument("--seconds", type=float, default=4.0, help="how long the kernels of each cell run")
+    parser.add_argument("--seconds", type=_positive, default=4.0, help="how long the kernels of each cell run")
     parser.add_argument("--starts", type=int, default=9, help="number of pods of each kind whose start is measured")
     options = parser.parse_args(arguments)
+    if options.starts < 1:
+        parser.error(f"--starts {options.starts} invalid: use 1 or more")
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"{options.json} cannot be written: its folder does not exist; create it")
     reason = "--fake was given" if options.fake else missing_gpu()
     client, no_torch = (None, "") if reason else find_client()
     head = heading(reason, client, no_torch)

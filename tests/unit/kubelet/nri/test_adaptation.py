@@ -201,6 +201,30 @@ async def test_large_messages(programs: dict[str, Path], socket: Path, version: 
         assert len(failed) == len(updates) - 1
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_messages_of_each_size_near_that_of_a_frame(
+    programs: dict[str, Path], socket: Path, version: str
+) -> None:
+    async with serving(programs[version], socket) as runtime, running(Recorder(), socket) as run:
+        await runtime.next("synchronized")
+        for size in (*range(3950, 4110), 8192, 70_000):
+            assert await run.client.update_containers([update("x" * size, "0-3")]) == []
+
+        assert run.client.counters.reconnects == 0
+
+
+async def test_large_messages_at_the_same_time(
+    programs: dict[str, Path], socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOMAXPROCS", "1")  # its reader is slow
+    updates = [update(f"{number:064x}", "0-3") for number in range(5900)]
+    async with serving(programs[NEWEST], socket) as runtime, running(Recorder(), socket) as run:
+        await runtime.next("synchronized")
+        failed = await asyncio.gather(*(run.client.update_containers(updates) for _ in range(10)))
+
+    assert [len(items) for items in failed] == [len(updates) - 1] * 10
+
+
 async def test_update_in_a_hook(programs: dict[str, Path], socket: Path) -> None:
     plugin = Recorder()
     async with serving(programs[NEWEST], socket) as runtime, running(plugin, socket) as run:

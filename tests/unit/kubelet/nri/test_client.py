@@ -6,7 +6,7 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,39 @@ async def test_next_sandbox_of_a_pod_waits_for_the_hook_of_the_last_one(socket: 
     assert plugin.calls == [("RunPodSandbox", "s1"), ("RunPodSandbox", "s2")]
 
 
+async def test_retries_do_not_pile_up_behind_a_hook_that_hangs(socket: Path, deadline: Deadline) -> None:
+    plugin = Recorder()
+    async with connected(plugin, socket) as (runtime, run):
+        plugin.gate.clear()
+        deadline.at_once()
+        with pytest.raises(CallError, match=HANGS):
+            await runtime.pod_event("RunPodSandbox", POD)
+        for number in range(5):
+            retried = pb.PodSandbox(id=f"retry-{number}", uid=POD.uid, namespace="default", name="web")
+            with pytest.raises(CallError, match=r"has not begun after .*: an earlier hook of this pod has not"):
+                await runtime.pod_event("RunPodSandbox", retried)
+        await eventually(lambda: len(run.client._hooks._tasks) == 1)
+        deadline.far()
+        plugin.gate.set()
+        await runtime.pod_event("RunPodSandbox", RETRIED)
+
+    assert plugin.calls == [("RunPodSandbox", "s1"), ("RunPodSandbox", "s2")]
+
+
+async def test_hook_of_a_pod_that_stops_runs_after_one_that_hangs(socket: Path, deadline: Deadline) -> None:
+    plugin = Recorder()
+    async with connected(plugin, socket) as (runtime, _):
+        plugin.gate.clear()
+        deadline.at_once()
+        for method in ("RunPodSandbox", "StopPodSandbox"):
+            with pytest.raises(CallError):
+                await runtime.pod_event(method, POD)
+        plugin.gate.set()
+        await eventually(lambda: len(plugin.calls) == 2)
+
+    assert plugin.calls == [("RunPodSandbox", "s1"), ("StopPodSandbox", "s1")]
+
+
 async def test_hook_that_hangs_does_not_stop_other_pods(socket: Path, deadline: Deadline) -> None:
     plugin = Recorder()
     async with connected(plugin, socket) as (runtime, _):
@@ -343,7 +376,7 @@ async def test_synchronization_that_hangs_keeps_the_plugin_and_stops_pods(socket
     plugin.updates = [update("c1", "1")]
     async with connected(plugin, socket, containers=(APP,)) as (runtime, run):
         assert not run.client.connected
-        with pytest.raises(CallError, match=r"pod default/web not started.* has not finished"):
+        with pytest.raises(CallError, match=r"pod default/web not started.* has not begun .*: the plugin has not sync"):
             await runtime.pod_event("RunPodSandbox", POD)
         deadline.far()
         plugin.synchronize_gate.set()
@@ -352,6 +385,49 @@ async def test_synchronization_that_hangs_keeps_the_plugin_and_stops_pods(socket
         await eventually(lambda: runtime.updates)
 
         assert (runtime.updates, plugin.calls) == (plugin.updates, [("RunPodSandbox", "s1")])
+
+
+async def test_failed_update_of_a_late_synchronization_is_logged(
+    socket: Path, deadline: Deadline, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = Recorder()
+    plugin.synchronize_gate.clear()
+    plugin.on_configure = deadline.at_once
+    plugin.updates = [update("c9", "1")]
+    async with connected(plugin, socket):
+        deadline.far()
+        plugin.synchronize_gate.set()
+
+        await eventually(lambda: "container c9 not updated: the runtime could not apply the update" in caplog.text)
+
+
+async def test_synchronization_that_outlives_its_connection_does_not_count(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "RETRY_FIRST", 3600)
+    plugin = Recorder()
+    plugin.synchronize_gate.clear()
+    async with AsyncExitStack() as stack:
+        async with Runtime(socket):
+            run = await stack.enter_async_context(running(plugin, socket))
+            await eventually(lambda: plugin.synchronizations)
+        await run.until("disconnected")
+        plugin.synchronize_gate.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+        assert "disconnected" in run.client.state.reason
+
+
+async def test_slow_configuration_is_reported(socket: Path, deadline: Deadline) -> None:
+    class Slow(PodsOnly):
+        @override
+        async def configure(self, runtime: RuntimeParameters) -> None:
+            await asyncio.Event().wait()
+
+    deadline.at_once()
+    async with Runtime(socket), running(Slow(), socket) as run:
+        await run.until("not configured for runtime containerd: configure has not finished after")
 
 
 async def test_failed_synchronization_stops_pods_until_it_succeeds(
@@ -432,6 +508,30 @@ async def test_what_started_without_the_plugin_is_counted(socket: Path) -> None:
             assert run.client.counters.skipped == 1
 
 
+async def test_pods_that_live_long_are_not_counted_after_many_starts(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "_SEEN_MAX", 2)
+    async with running(Recorder(), socket) as run:
+        async with Runtime(socket, pods=(POD,)) as runtime:
+            await runtime.until(plugins=1)
+            for number in range(5):
+                short = pb.PodSandbox(id=f"short-{number}", uid=f"short-{number}")
+                await runtime.pod_event("RunPodSandbox", short)
+                await runtime.pod_event("RemovePodSandbox", short)
+        await run.until("disconnected")
+        async with Runtime(socket, pods=(POD, OTHER)) as runtime:
+            await runtime.until(plugins=1)
+            assert run.client.counters.skipped == 1
+            for pod in (RETRIED, APP):
+                await runtime.pod_event("RunPodSandbox", pb.PodSandbox(id=pod.id, uid=pod.id))
+        await run.until("disconnected")
+        async with Runtime(socket, pods=(POD, OTHER, RETRIED)) as runtime:
+            await runtime.until(plugins=1)
+
+            assert run.client.counters.skipped == 1
+
+
 async def test_two_plugins_that_set_the_same_field_fail_the_container(socket: Path) -> None:
     """Two processes of one driver must not be connected at the same time."""
     async with connected(Recorder(), socket) as (runtime, first), running(Recorder(), socket):
@@ -470,6 +570,26 @@ async def test_socket_of_something_else_is_reported(socket: Path) -> None:
     await server.wait_closed()
 
 
+async def test_failure_of_each_attempt_to_connect_is_logged_once(
+    socket: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = Recorder()
+    plugin.synchronize_error = RuntimeError("the state file is locked")
+    problem = "not synchronized: the state file is locked"
+    with caplog.at_level(logging.INFO):
+        async with running(plugin, socket) as run:
+            async with Runtime(socket):
+                await eventually(lambda: run.client.counters.reconnects >= 3)
+                plugin.synchronize_error = None
+                await run.until_connected()
+                assert caplog.text.count(problem) == 1
+            plugin.synchronize_error = RuntimeError("the state file is locked")
+            async with Runtime(socket):
+                await run.until(problem)
+
+    assert caplog.text.count(problem) == 2
+
+
 async def test_runtime_that_does_not_answer_the_registration_is_left(
     socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +620,44 @@ async def test_cancelled_client_leaves_nothing_behind(socket: Path, deadline: De
         await asyncio.sleep(0)
 
         assert asyncio.all_tasks() == before
+
+
+async def test_client_that_runs_again_runs_hooks_that_it_cancelled(socket: Path, deadline: Deadline) -> None:
+    plugin = Recorder()
+    again = NriClient(plugin, name="x", socket=socket)
+    async with Runtime(socket) as runtime:
+        for calls in (1, 2):
+            task = asyncio.create_task(again.run())
+            await runtime.until(plugins=1)
+            if calls == 1:
+                plugin.gate.clear()
+                deadline.at_once()
+                with pytest.raises(CallError, match="has not finished"):
+                    await runtime.pod_event("RunPodSandbox", POD)
+                deadline.far()
+                plugin.gate.set()
+            else:
+                await runtime.pod_event("RunPodSandbox", POD)
+            task.cancel()
+            await asyncio.wait({task})
+            await runtime.until(plugins=0)
+            assert len(plugin.calls) == calls
+
+
+async def test_error_of_on_state_does_not_stop_the_client(socket: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(state: ClientState) -> None:
+        raise RuntimeError(f"cannot write {state.reason}")
+
+    idle = NriClient(Recorder(), name="x", socket=socket, on_state=fail)
+    async with Runtime(socket) as runtime:
+        task = asyncio.create_task(idle.run())
+        await runtime.until(plugins=1)
+        await runtime.pod_event("RunPodSandbox", POD)
+        task.cancel()
+        await asyncio.wait({task})
+
+    assert task.cancelled()
+    assert "cannot write connected" in caplog.text
 
 
 # Updates
