@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -206,15 +206,36 @@ class StoryNamespace:
             if known is not None:
                 self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
 
-    async def _restore_objects(self) -> None:
-        """Give objects that were not created here the content that they had."""
+    async def _restore_objects(self) -> list[str]:
+        """Give objects that were not created here the content that they had; return those that cannot get it."""
+        found = []
         for (resource, name, place), former in self._former_objects.items():
-            with suppress(NotFound):
-                live = await self._client.get(resource, name, place)
-                version = live["metadata"]["resourceVersion"]
-                await self._client.update(
-                    resource, {**former, "metadata": {**former["metadata"], "resourceVersion": version}}
-                )
+            try:
+                await self._restore(resource, name, place, former)
+            except NotFound:
+                pass
+            except Unavailable as error:
+                _kind_gone(error)
+            except KubeError as error:
+                title = f"{resource.kind} {'/'.join(filter(None, (place, name)))}"
+                found.append(f"{title} did not get its former content: {error}")
+        return found
+
+    async def _restore(self, resource: Resource, name: str, namespace: str | None, former: ObjectView) -> None:
+        problem: KubeError | None = None
+        async for _ in self.until_deadline():
+            live = (await self._client.get(resource, name, namespace))["metadata"]
+            if live["uid"] != former["metadata"]["uid"]:
+                return  # another object with this name
+            metadata = {**former["metadata"], "resourceVersion": live["resourceVersion"]}
+            try:
+                await self._client.update(resource, {**former, "metadata": metadata})
+            except Conflict as error:  # another client has changed it since
+                problem = error
+            else:
+                return
+        if problem is not None:
+            raise problem
 
     def _place(self, resource: Resource, namespace: str) -> str | None:
         return (namespace or self.namespace) if resource.namespaced else None
@@ -389,7 +410,7 @@ class StoryNamespace:
         others = [item for item in reversed(self.created) if item not in running and item not in groups]
         remaining += await self._remove(others, end)
         remaining += await self._settle(self._remains.claims, end)
-        await self._restore_objects()
+        remaining += await self._restore_objects()
         if self._own:
             await self._delete(NAMESPACES, self.namespace, None)
         for look in (self._remains.namespaces, self._remains.node):
