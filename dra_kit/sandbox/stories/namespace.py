@@ -167,7 +167,7 @@ class StoryNamespace:
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # recorded first: if the request is interrupted, the object may exist
         self.created.append(made)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         async for _ in self.until_deadline():
             try:
                 stored = await self._client.create(resource, body, strict=True)
@@ -279,7 +279,7 @@ class StoryNamespace:
         if not any((item.resource, item.name, item.namespace) == (resource, name, place) for item in self.created):
             live = await self._client.get(resource, name, place)
             self._former_objects.setdefault((resource, name, place), live)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         return await self._client.patch(resource, name, body, place, subresource=subresource, strict=True)
 
     async def _resolve(self, reference: str, version: str) -> tuple[Resource, str | None, str]:
@@ -321,7 +321,7 @@ class StoryNamespace:
 
     async def delete(self, made: CreatedObject) -> bool:
         """Delete an object and wait; return whether it is gone."""
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         return not await self._remove([made], self._deadline())
 
     async def replace_file(self, setting: str, text: str, driver: str = "") -> None:
@@ -340,7 +340,7 @@ class StoryNamespace:
             changed = all(before.get(pool) != now.get(pool) for pool in {*before, *now})
             if PARTIAL not in now.values() and (changed or time.monotonic() - began >= _PUBLISHES):
                 break
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
 
     @asynccontextmanager
     async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
@@ -350,7 +350,7 @@ class StoryNamespace:
             ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
         """
         yield self._cluster.control(name)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
 
     async def devices(self) -> dict[str, PublishedDevice]:
         """Return the published devices; see :func:`dra_kit.sandbox.stories.facts.published_devices` for their names."""
@@ -367,8 +367,13 @@ class StoryNamespace:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
         """
         await self._cluster.control(driver).inject_health(device, reason, message)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         (self._ill.discard if message is None else self._ill.add)((driver, device, reason))
+
+    def forget_refusals(self) -> None:
+        """Forget that the driver refused claims of these namespaces: something has changed."""
+        for namespace in {self.namespace, *(item.namespace for item in self.created if item.namespace)}:
+            self._cluster.forget_refusals(namespace)
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> StoryFacts:
         """Look at pods and claims."""
