@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import textwrap
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import UnionType
@@ -90,7 +91,9 @@ def _arguments(cls: type) -> list[Argument]:
         namespace |= vars(sys.modules[base.__module__])
     if found is None:
         made = next(base for base in cls.__mro__ if "__init__" in vars(base))
-        found = _arguments_of_function(made.__init__)[1:] if made.__module__.startswith(_ROOT) else []  # type: ignore[misc]
+        # typing adds one to a protocol
+        is_own = made.__module__.startswith(_ROOT) and inspect.getmodule(made.__init__) is not typing  # type: ignore[misc]
+        found = _arguments_of_function(made.__init__)[1:] if is_own else []  # type: ignore[misc]
     return [msgspec.structs.replace(item, annotation=_expanded(item.annotation, namespace)) for item in found]
 
 
@@ -206,7 +209,10 @@ def _found(text: str, names: Mapping[str, Any]) -> tuple[str, Any]:
         kinds = {item.name: f": {item.annotation}" for item in _arguments(cls)}
         described = {**doc.items("Attributes"), **doc.items("Args")}
         members = {
-            **{key: _Attribute(kinds.get(key) or _kind(cls, key, None), text) for key, text in described.items()},
+            **{
+                key: _Attribute(kinds.get(key) or _kind(cls, key, None), described.get(key, ""))
+                for key in {**kinds, **described}
+            },
             **_attributes(cls),
             **_methods(cls),
         }

@@ -341,7 +341,7 @@ def docs(page: str | None) -> None:
             click.echo(f"{name:{width}}  {title}")
         click.echo(f"\nTo read a page, run: dra-kit docs PAGE. The pages are in {docs_directory()}")
         return
-    wanted = page.removeprefix("docs/").removesuffix(".md")
+    wanted = re.sub(r"^(\.{1,2}/)*(docs/)?|(\.md)?(#.*)?$", "", page)
     found = [wanted] if wanted in pages else [name for name in pages if name.endswith(f"/{wanted}")]
     if len(found) > 1:
         raise click.UsageError(f"There are {len(found)} pages {page!r}; name one of {', '.join(found)}.")

@@ -154,7 +154,9 @@ def _merged(
             continue
         kept = _part(entry, of_binding.get(identity, set()), binding=not binding)
         ours = merged.pop(identity, {})
-        conditions = [*kept.pop("conditions", ()), *ours.get("conditions", ())]
+        reported = ours.get("conditions", ())
+        types = {item["type"] for item in reported}
+        conditions = [*(item for item in kept.pop("conditions", ()) if item["type"] not in types), *reported]
         if kept or conditions or ours:
             key = {name: entry[name] for name in _KEY if name in entry}
             merged[identity] = {**key, **kept, **ours} | ({"conditions": conditions} if conditions else {})

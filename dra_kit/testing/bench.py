@@ -44,6 +44,7 @@ from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound, NotYet
 from dra_kit.kubernetes.allocator.capacity import capacity_share
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.manifests.documents import check_objects
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
@@ -215,7 +216,7 @@ class Bench:
         configs: Sequence[ConfigEntry[Any]] = (),
         requests: str | Sequence[str] = "device",
         capacity: Mapping[str, QuantityLike] | None = None,
-        reserved_for: Iterable[str | ConsumerReference] = (),
+        reserved_for: str | Iterable[str | ConsumerReference] = (),
         admin_access: bool = False,
         within: float = 0,
     ) -> list[Prepared]:
@@ -231,7 +232,7 @@ class Bench:
             requests: the request that all devices satisfy, ``name`` or ``name/subrequest``; or one for each device.
             capacity: what the claim requests of each device with ``allow_multiple_allocations``; the device's request
                 policies round it up, and set the default of the rest.
-            reserved_for: names of the pods that use the claim, or other consumers.
+            reserved_for: the name of the pod that uses the claim, or names of several pods and other consumers.
             admin_access: whether the claim has admin access.
             within: seconds to retry after a ``NotYet``, for example while a program starts; 0 raises it immediately.
 
@@ -406,7 +407,7 @@ class BlockingBench:
         configs: Sequence[ConfigEntry[Any]] = (),
         requests: str | Sequence[str] = "device",
         capacity: Mapping[str, QuantityLike] | None = None,
-        reserved_for: Iterable[str | ConsumerReference] = (),
+        reserved_for: str | Iterable[str | ConsumerReference] = (),
         admin_access: bool = False,
         within: float = 0,
     ) -> list[Prepared]:
@@ -518,8 +519,10 @@ def unit(
             A test may change them.
 
     Raises:
-        ConfigurationError: ``effects`` are given with a driver, which has its own.
+        ConfigurationError: ``effects`` are given with a driver, which has its own; or a manifest in ``objects`` is
+            invalid.
     """
+    list(check_objects(objects, "unit(…, objects=…)"))
     if isinstance(tested, Driver):
         if effects:
             raise ConfigurationError(f"unit({tested!r}, effects=…): a driver has its own effects; omit effects")
@@ -546,7 +549,7 @@ def allocated_claim(
     *,
     requests: str | Sequence[str],
     capacity: Mapping[str, QuantityLike] | None,
-    reserved_for: Iterable[str | ConsumerReference],
+    reserved_for: str | Iterable[str | ConsumerReference],
     admin_access: bool,
 ) -> dict[str, Any]:
     """Return the claim object; see :meth:`Bench.prepare`."""
@@ -574,7 +577,8 @@ def allocated_claim(
         for entry in configs
     ]
     consumers = [
-        ConsumerReference("", "pods", item, f"uid-{item}") if isinstance(item, str) else item for item in reserved_for
+        ConsumerReference("", "pods", item, f"uid-{item}") if isinstance(item, str) else item
+        for item in ([reserved_for] if isinstance(reserved_for, str) else reserved_for)
     ]
     return {
         "metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid},
@@ -594,11 +598,13 @@ def _consumed(device: Device, driver: str, capacity: Mapping[str, QuantityLike] 
     spec = ResourceSliceSpec(driver=driver, pool=pool, node_name=NODE, devices=(device.to_v1(),))
     requested = None if capacity is None else {name: parse_quantity(amount) for name, amount in capacity.items()}
     share = capacity_share(requested, AdvertisedDevice(LazySlice(NODE, spec), 0), fractional=_FRACTIONAL)
-    if share is None:
+    offered = spec.devices[0].capacity
+    if share is None or any(amount > offered[name].value for name, amount in share.amounts.items()):
         amounts = ", ".join(f"{name} {amount}" for name, amount in (requested or {}).items())
         raise ConfigurationError(
             f"device {device.name} cannot serve a request for {amounts}; its capacity: "
-            f"{', '.join(device.capacity) or 'none'}. Keep to the limits of its request policies"
+            f"{', '.join(f'{name} {offer.value}' for name, offer in offered.items()) or 'none'}. Keep to it and to the "
+            "limits of its request policies"
         )
     return {name: str(amount) for name, amount in share.amounts.items()}
 
@@ -666,7 +672,7 @@ class _MemorySource:
     async def get(self, resource: Resource, name: str, namespace: str | None) -> Mapping[str, Any]:
         """See :class:`dra_kit.node.context.ObjectSource`."""
         for item in self._of(resource, namespace):
-            if item["metadata"]["name"] == name:
+            if item["metadata"].get("name") == name:
                 return item
         raise NotFound(f"{resource.full_name} {name} does not exist; give it to unit(…, objects=[…])")
 

@@ -189,7 +189,7 @@ class Quantity:
     def __mod__(self, other: Quantity | str | float | Decimal) -> Fraction:
         if not isinstance(other, _OPERANDS):
             return NotImplemented
-        return Fraction(_finite(self).as_decimal) % Fraction(_operand(other).as_decimal)
+        return Fraction(_finite(self).as_decimal) % Fraction(_finite(_operand(other)).as_decimal)
 
     def compare(self, other: Quantity) -> int:
         """Return -1 if this quantity is less than the other by the exact number, 1 if it is greater, else 0."""

@@ -29,6 +29,7 @@ from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems
 from dra_kit.sandbox.views.live import LiveView
+from dra_kit.slices.discovery import DISCOVER_FAILED
 from dra_kit.slices.publisher import NOT_PUBLISHED
 
 
@@ -222,7 +223,9 @@ def drivers_without_devices(sandbox: Sandbox) -> list[str]:
     slices = sandbox.informers.objects(RESOURCE_SLICES).values()
     offering = {item["spec"]["driver"] for item in slices if item["spec"].get("devices")}
     problems = sandbox.log.problems[-3:]
-    refused = not set(problems).isdisjoint(sandbox.log.problems_of(NOT_PUBLISHED))
+    explained = not set(problems).isdisjoint(
+        [*sandbox.log.problems_of(NOT_PUBLISHED), *sandbox.log.problems_of(DISCOVER_FAILED)]
+    )
     found = list[str]()
     for name in sandbox.drivers:
         if name not in offering:
@@ -230,7 +233,7 @@ def drivers_without_devices(sandbox: Sandbox) -> list[str]:
             empty = (
                 f"discover() yielded an empty inventory{', or the policy withholds all devices' if withheld else ''}"
             )
-            causes = problems if refused else [empty, *problems]
+            causes = problems if explained else [empty, *problems]
             found.append(f"driver {name} offers no device: {'; '.join(causes)}")
     return found
 

@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -167,7 +167,7 @@ class StoryNamespace:
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # recorded first: if the request is interrupted, the object may exist
         self.created.append(made)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         async for _ in self.until_deadline():
             try:
                 stored = await self._client.create(resource, body, strict=True)
@@ -206,15 +206,36 @@ class StoryNamespace:
             if known is not None:
                 self.created[self.created.index(known)] = replace(known, manifest=manifest, object=stored)
 
-    async def _restore_objects(self) -> None:
-        """Give objects that were not created here the content that they had."""
+    async def _restore_objects(self) -> list[str]:
+        """Give objects that were not created here the content that they had; return those that cannot get it."""
+        found = []
         for (resource, name, place), former in self._former_objects.items():
-            with suppress(NotFound):
-                live = await self._client.get(resource, name, place)
-                version = live["metadata"]["resourceVersion"]
-                await self._client.update(
-                    resource, {**former, "metadata": {**former["metadata"], "resourceVersion": version}}
-                )
+            try:
+                await self._restore(resource, name, place, former)
+            except NotFound:
+                pass
+            except Unavailable as error:
+                _kind_gone(error)
+            except KubeError as error:
+                title = f"{resource.kind} {'/'.join(filter(None, (place, name)))}"
+                found.append(f"{title} did not get its former content: {error}")
+        return found
+
+    async def _restore(self, resource: Resource, name: str, namespace: str | None, former: ObjectView) -> None:
+        problem: KubeError | None = None
+        async for _ in self.until_deadline():
+            live = (await self._client.get(resource, name, namespace))["metadata"]
+            if live["uid"] != former["metadata"]["uid"]:
+                return  # another object with this name
+            metadata = {**former["metadata"], "resourceVersion": live["resourceVersion"]}
+            try:
+                await self._client.update(resource, {**former, "metadata": metadata})
+            except Conflict as error:  # another client has changed it since
+                problem = error
+            else:
+                return
+        if problem is not None:
+            raise problem
 
     def _place(self, resource: Resource, namespace: str) -> str | None:
         return (namespace or self.namespace) if resource.namespaced else None
@@ -258,7 +279,7 @@ class StoryNamespace:
         if not any((item.resource, item.name, item.namespace) == (resource, name, place) for item in self.created):
             live = await self._client.get(resource, name, place)
             self._former_objects.setdefault((resource, name, place), live)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         return await self._client.patch(resource, name, body, place, subresource=subresource, strict=True)
 
     async def _resolve(self, reference: str, version: str) -> tuple[Resource, str | None, str]:
@@ -300,7 +321,7 @@ class StoryNamespace:
 
     async def delete(self, made: CreatedObject) -> bool:
         """Delete an object and wait; return whether it is gone."""
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         return not await self._remove([made], self._deadline())
 
     async def replace_file(self, setting: str, text: str, driver: str = "") -> None:
@@ -319,7 +340,7 @@ class StoryNamespace:
             changed = all(before.get(pool) != now.get(pool) for pool in {*before, *now})
             if PARTIAL not in now.values() and (changed or time.monotonic() - began >= _PUBLISHES):
                 break
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
 
     @asynccontextmanager
     async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
@@ -329,7 +350,7 @@ class StoryNamespace:
             ConfigurationError: the driver does not exist, or the name is empty and several drivers run.
         """
         yield self._cluster.control(name)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
 
     async def devices(self) -> dict[str, PublishedDevice]:
         """Return the published devices; see :func:`dra_kit.sandbox.stories.facts.published_devices` for their names."""
@@ -346,8 +367,13 @@ class StoryNamespace:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
         """
         await self._cluster.control(driver).inject_health(device, reason, message)
-        self._cluster.forget_refusals(self.namespace)
+        self.forget_refusals()
         (self._ill.discard if message is None else self._ill.add)((driver, device, reason))
+
+    def forget_refusals(self) -> None:
+        """Forget that the driver refused claims of these namespaces: something has changed."""
+        for namespace in {self.namespace, *(item.namespace for item in self.created if item.namespace)}:
+            self._cluster.forget_refusals(namespace)
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> StoryFacts:
         """Look at pods and claims."""
@@ -389,7 +415,7 @@ class StoryNamespace:
         others = [item for item in reversed(self.created) if item not in running and item not in groups]
         remaining += await self._remove(others, end)
         remaining += await self._settle(self._remains.claims, end)
-        await self._restore_objects()
+        remaining += await self._restore_objects()
         if self._own:
             await self._delete(NAMESPACES, self.namespace, None)
         for look in (self._remains.namespaces, self._remains.node):

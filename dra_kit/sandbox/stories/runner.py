@@ -198,7 +198,7 @@ class StoryRunner:
     async def _control(self, actions: DriverActions | None, name: str) -> None:
         """Carry out the actions of a step on a driver."""
         if actions is None:
-            self.cluster.forget_refusals(self.stage.namespace)
+            self.stage.forget_refusals()
             return
         if actions.reboot is not None:
             name = name or next(iter(self.cluster.drivers), "")  # all are rebooted

@@ -130,14 +130,17 @@ def _is_of(device: str, identity: str) -> bool:
     """Return whether a ``resourceID`` is that of a device, ``<device>`` or ``<pool>/<device>``.
 
     It is the kubelet's ``<driver>/<pool>/<device>``, or a CDI name: one of :func:`claim_device_name`, or one that
-    another driver chose, which is expected to be that of the device.
+    another driver chose, which is expected to be that of the device. A device plugin chooses any text.
     """
     pool, _, name = device.rpartition("/")
     _, is_cdi, cdi_name = identity.partition("=")
     parts = cdi_name.split(":")
     if is_cdi and len(parts) < 4:
         return cdi_name == name and not pool
-    place, found = parts[2:4] if is_cdi else identity.partition("/")[2].rsplit("/", 1)
+    owner, _, found = identity.rpartition("/")
+    place = owner.partition("/")[2]
+    if is_cdi:
+        place, found = parts[2:4]
     return found == name and pool.replace("/", "_") in {"", place.replace("/", "_")}
 
 

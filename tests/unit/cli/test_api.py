@@ -55,7 +55,7 @@ def test_a_method_is_shown_with_its_whole_text() -> None:
     [
         ("Prepared.env", "dra_kit.Prepared.env: Mapping[str, str]"),
         ("Context.node", "dra_kit.Context.node: NodeInfo"),
-        ("Driver.rescan_every", "dra_kit.Driver.rescan_every: float | None"),
+        ("Driver.preparer", "dra_kit.Driver.preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT] | None"),
         ("testing.Harness.namespace", "dra_kit.testing.Harness.namespace: str"),
     ],
 )
@@ -64,6 +64,22 @@ def test_arguments_and_attributes_are_shown_alone(name: str, title: str) -> None
 
     assert (first, blank) == (title, "")
     assert text
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("DeviceNode.path", "dra_kit.DeviceNode.path: str"),
+        ("Claim.namespace", "dra_kit.Claim.namespace: str"),
+        ("testing.PodFacts.phase", "dra_kit.testing.PodFacts.phase: str"),
+    ],
+)
+def test_arguments_without_a_text_are_shown_alone(name: str, title: str) -> None:
+    assert told(name).strip() == title
+
+
+def test_a_protocol_has_no_arguments() -> None:
+    assert "Arguments" not in told("testing.Cluster")
 
 
 def test_a_class_with_a_constructor_is_shown_with_the_types_and_defaults_of_its_arguments() -> None:

@@ -136,6 +136,18 @@ async def test_node_and_controller_leave_what_the_other_reported(
 
 
 @PARAMETERS
+async def test_a_condition_that_both_report_has_the_last_value(
+    server: ApiServer, client: Client, parameters: str
+) -> None:
+    reference = await claim(server, parameters)
+    await write_device_statuses(client, reference, [entry("d1", condition("Attached"))], DRIVER, binding=True)
+
+    await write_device_statuses(client, reference, [entry("d1", condition("Attached", "False"))], DRIVER)
+
+    assert await statuses(client) == [entry("d1", condition("Attached", "False"))]
+
+
+@PARAMETERS
 async def test_another_claim_of_the_same_name_is_not_written(
     server: ApiServer, client: Client, parameters: str
 ) -> None:

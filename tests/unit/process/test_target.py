@@ -33,7 +33,7 @@ Write = Callable[[str, str], Path]
 
 @pytest.fixture(autouse=True)
 def _imports() -> Iterator[None]:
-    """Every test begins with the modules and the path of the process, except drivers of others, and leaves them."""
+    """Every test begins with the modules and the path of the process, and leaves them; no other driver is loaded."""
     modules, path = dict(sys.modules), list(sys.path)
     for name in ("driver", "hardware", "late"):
         sys.modules.pop(name, None)

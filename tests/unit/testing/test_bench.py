@@ -306,6 +306,9 @@ def test_a_claim_is_reserved_for_pods_and_other_consumers() -> None:
     [guest, party] = seen.claims[0].reserved_for
     assert (guest.api_group, guest.resource, guest.name, guest.uid) == ("", "pods", "guest", "uid-guest")
     assert party == group
+    with unit(seen) as bench:
+        bench.prepare("dinner", [ONE], reserved_for="host")
+    assert [item.name for item in seen.claims[1].reserved_for] == ["host"]
 
 
 @pytest.mark.parametrize(
@@ -329,3 +332,22 @@ def test_a_share_has_the_requested_capacity_rounded_as_by_the_scheduler(
 def test_capacity_that_the_device_cannot_serve_is_rejected(requested: dict[str, str]) -> None:
     with unit(Seen()) as bench, pytest.raises(dra.ConfigurationError, match="device card cannot serve a request for"):
         bench.prepare("lunch", [CARD], capacity=requested)
+
+
+def test_more_capacity_than_a_device_without_policies_has_is_rejected() -> None:
+    with pytest.warns(match="the first share takes all of it"):
+        whole = dra.Device(name="whole", allow_multiple_allocations=True, capacity={"memory": "40Gi"})
+    with unit(Seen()) as bench, pytest.raises(dra.ConfigurationError, match="its capacity: memory 40Gi"):
+        bench.prepare("lunch", [whole], capacity={"memory": "41Gi"})
+
+
+@pytest.mark.parametrize(
+    ("menu", "problem"),
+    [
+        ({"metadata": {"name": "menu"}}, "document 1 lacks apiVersion"),
+        ({"apiVersion": "v1", "kind": "ConfigMap"}, r"document 1 \(ConfigMap\) lacks metadata"),
+    ],
+)
+def test_an_incomplete_object_is_rejected(menu: dict[str, Any], problem: str) -> None:
+    with pytest.raises(dra.ConfigurationError, match=problem):
+        unit(Seen(), objects=[menu])

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
+from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.stories.runner import run_story
 from dra_kit.sandbox.stories.story import load_story
@@ -107,6 +108,30 @@ def test_patch_changes_an_object_until_the_test_ends(bed: TestBed, project: Path
             dra.patch("Node/node-1", {"spec": {"unschedulable": "maybe"}})
     with bed.harness("patches", directory=project) as dra:
         assert "zone" not in dra.get("Node/node-1")["metadata"]["labels"]
+
+
+MENU = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "menu", "namespace": "default"}}
+
+
+def test_an_object_that_replaced_a_patched_one_stays_unchanged(bed: TestBed, project: Path) -> None:
+    client, call = bed.cluster.client, bed.background.call
+    call(client.create(CONFIG_MAPS, MENU))
+    with bed.harness("replaced", directory=project) as dra:
+        dra.patch("ConfigMap/default/menu", {"data": {"bread": "rye"}})
+        call(client.delete(CONFIG_MAPS, "menu", "default"))
+        call(client.create(CONFIG_MAPS, {**MENU, "data": {"bread": "wheat"}}))
+    assert call(client.get(CONFIG_MAPS, "menu", "default"))["data"] == {"bread": "wheat"}
+    call(client.delete(CONFIG_MAPS, "menu", "default"))
+
+
+def test_a_change_that_cannot_be_undone_is_reported(bed: TestBed, project: Path) -> None:
+    client, call = bed.cluster.client, bed.background.call
+    call(client.create(CONFIG_MAPS, MENU))
+    problem = r"ConfigMap default/menu did not get its former content: .*field is immutable"
+    with pytest.raises(AssertionError, match=problem), bed.harness("frozen", directory=project) as dra:
+        dra.patch("ConfigMap/default/menu", {"immutable": True})
+    assert not [item for item in call(client.list(NAMESPACES)).items if "frozen" in item["metadata"]["name"]]
+    call(client.delete(CONFIG_MAPS, "menu", "default"))
 
 
 def test_objects_are_created_in_the_namespace_that_they_name(bed: TestBed, project: Path) -> None:

@@ -22,7 +22,16 @@ def test_pages_are_listed_with_their_titles_and_their_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["how-to/effects", "effects", "effects.md", "docs/how-to/effects.md", "how-to/effects.md"]
+    "page",
+    [
+        "how-to/effects",
+        "effects",
+        "effects.md",
+        "docs/how-to/effects.md",
+        "how-to/effects.md",
+        "../how-to/effects.md",
+        "effects.md#write-an-effect",
+    ],
 )
 def test_page_is_shown_by_its_name_or_path(page: str) -> None:
     assert docs(page).output.startswith("# ")
@@ -34,7 +43,7 @@ def test_page_is_shown_by_its_name_or_path(page: str) -> None:
     [
         ("sandbox", "There are 2 pages 'sandbox'; name one of how-to/sandbox, reference/sandbox."),
         ("write-driver", "No page 'write-driver'; did you mean \"write-a-driver\"? 'dra-kit docs' lists all pages."),
-        ("../README", "No page '../README'; 'dra-kit docs' lists all pages."),
+        ("../../etc/passwd", "No page '../../etc/passwd'; 'dra-kit docs' lists all pages."),
     ],
 )
 def test_unknown_or_ambiguous_page_is_an_error(page: str, problem: str) -> None:

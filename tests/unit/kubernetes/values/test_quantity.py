@@ -300,3 +300,9 @@ def test_from_int64_keeps_int64_form() -> None:
     assert Quantity.from_int64(2**63 - 1).as_int64 == 2**63 - 1
     assert Quantity.from_int64(2**63 - 1) == Quantity(2**63 - 1)
     assert Quantity(2**63 - 1).as_int64 is None
+
+
+@pytest.mark.parametrize(("number", "divisor"), [("1", "1e2147483647"), ("1e2147483647", "3")])
+def test_remainder_of_too_many_digits_is_refused(number: str, divisor: str) -> None:
+    with pytest.raises(ValueError, match="at most 4000 digits"):
+        Quantity(number) % divisor

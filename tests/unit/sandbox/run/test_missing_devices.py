@@ -37,6 +37,12 @@ class ColdOven(dra.DeviceProvider):
         yield []
 
 
+class BrokenRack(dra.DeviceProvider, scope="cluster"):
+    @override
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        raise OSError("rack is off")
+
+
 class Menu(dra.DevicePolicy, watches=NODE_MENUS):
     @override
     def advertise(self, device: dra.Device, watched: Mapping[str, Any] | None) -> dra.Device | None:
@@ -45,10 +51,13 @@ class Menu(dra.DevicePolicy, watches=NODE_MENUS):
 
 async def run(task: RunTask, provider: dra.DeviceProvider, policy: dra.DevicePolicy | None = None) -> tuple[int, str]:
     """Return the exit code of a run, and what it shows."""
+    return await run_driver(task, dra.Driver("dra.pizza", provider=provider, preparer=NoPreparer(), policy=policy))
+
+
+async def run_driver(task: RunTask, driver: dra.Driver[Any, Any], *, controller: bool = False) -> tuple[int, str]:
     shown = io.StringIO()
-    driver = SandboxDriver((dra.Driver("dra.pizza", provider=provider, preparer=NoPreparer(), policy=policy),))
-    settings = SandboxSettings(webhook=False, controller=False)
-    code = await SandboxSession([driver], settings, task, LiveView(shown)).run()
+    settings = SandboxSettings(webhook=False, controller=controller)
+    code = await SandboxSession([SandboxDriver((driver,))], settings, task, LiveView(shown)).run()
     return code, shown.getvalue()
 
 
@@ -75,11 +84,25 @@ async def test_pods_without_a_device_fail_with_the_driver_that_offers_none(tmp_p
     assert text.rindex("not all pods succeeded") < text.rindex(NOTE)
 
 
-async def test_pods_that_need_no_device_succeed(tmp_path: Path) -> None:
+@pytest.fixture
+def free_pod(tmp_path: Path) -> Path:
+    """A manifest of a pod without claims."""
     free = pod("guest", "true")
     del free["spec"]["resourceClaims"], free["spec"]["containers"][0]["resources"]
-    (tmp_path / "order.yaml").write_text(yaml.safe_dump_all([free]))
+    path = tmp_path / "order.yaml"
+    path.write_text(yaml.safe_dump_all([free]))
+    return path
 
-    code, text = await run(RunTask(files=(tmp_path / "order.yaml",)), ColdOven())
+
+async def test_pods_that_need_no_device_succeed(free_pod: Path) -> None:
+    code, text = await run(RunTask(files=(free_pod,)), ColdOven())
 
     assert (code, text.count(NOTE)) == (0, 1)
+
+
+async def test_a_discovery_that_fails_is_not_an_empty_inventory(free_pod: Path) -> None:
+    driver = dra.Driver("dra.pizza", cluster_provider=BrokenRack())
+
+    _, text = await run_driver(RunTask(files=(free_pod,)), driver, controller=True)
+
+    assert "driver dra.pizza offers no device: discover failed: OSError: rack is off" in text

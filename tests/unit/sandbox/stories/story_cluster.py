@@ -110,7 +110,7 @@ class Cluster:
         refusals: answers to the next creations, as (status, message).
         node: what the node keeps.
         containers: (environment, output) of each container, by pod and container.
-        refused: permanent errors of the driver, by claim.
+        refused: permanent errors of the driver, by claim; with its namespace if that is not the story's.
         controlled: what was done to the driver.
         controls: the same of each driver, by name.
     """
@@ -173,10 +173,11 @@ class Cluster:
         return self.controls[driver or DRIVER]
 
     def refusal(self, namespace: str, claim: str) -> str:
-        return self.refused.get(claim, "")
+        return self.refused.get(f"{namespace}/{claim}") or self.refused.get(claim, "")
 
     def forget_refusals(self, namespace: str) -> None:
-        self.refused.clear()
+        for claim in [name for name in self.refused if "/" not in name or name.startswith(f"{namespace}/")]:
+            del self.refused[claim]
 
     # --- for tests
 

@@ -150,6 +150,19 @@ async def test_step_forgets_earlier_rejections(cluster: Cluster, tmp_path: Path)
     assert cluster.refused == {}
 
 
+async def test_step_forgets_earlier_rejections_in_the_namespaces_of_objects(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.controlled.texts["menu"] = "old"
+    cluster.add("namespaces", {"metadata": {"name": "shop"}})
+    cluster.refused |= {"shop/lunch": "unknown pizza", "other/lunch": "unknown pizza"}
+    (tmp_path / "menu.txt").write_text("new")
+    claim = CLAIM.replace("{name: lunch}", "{name: lunch, namespace: shop}")
+    expect = "steps: [{apply: [claim.yaml]}, {edit: {menu: menu.txt}}]"
+    result = await run_story(story(tmp_path, expect, claim=claim), cluster, timeout=1)
+
+    assert result.passed, result.report()
+    assert cluster.refused == {"other/lunch": "unknown pizza"}
+
+
 async def test_files_of_the_nodes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     cluster.controlled.texts["oven"] = "cold"
     steps = "steps: [{files: {oven: cold}}, {edit: {oven: lit.txt}, files: {oven: [li, it]}}, {files: {oven: cold}}]"

@@ -295,6 +295,7 @@ def judge_health(wanted: dict[str, Any]) -> tuple[Mismatch, ...]:
             "bread.example/node-1/bread-1": "Unhealthy",
         },
         "dinner": {"vendor.example/class=bread-2": "Healthy"},
+        "wine.example/bottle": {"bottle-0": "Healthy"},  # of a device plugin
     }
     container = ContainerFacts(
         health={claim: tuple(of.values()) for claim, of in reported.items()}, device_health=reported
@@ -311,6 +312,7 @@ def judge_health(wanted: dict[str, Any]) -> tuple[Mismatch, ...]:
         {"dinner": {"bread-2": "Healthy"}},
         {"lunch": {"bread-0": "Healthy", "bread-1": "Unhealthy"}},
         {"lunch": {"node-1/bread-0": "Healthy"}},
+        {"wine.example/bottle": {"bottle-0": "Healthy"}},
     ],
 )
 def test_expected_health_has_no_mismatch(wanted: dict[str, Any]) -> None:
