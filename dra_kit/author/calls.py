@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,8 @@ from pydantic import ValidationError
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.text import without_paths
 
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether the event loop that a thread waits for is closed."""
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
@@ -351,32 +353,58 @@ class PendingResult(Awaitable[T]):
     def __await__(self) -> Generator[Any, None, T]:
         if asyncio.get_running_loop() is self._loop():
             return self._start().__await__()
-        return asyncio.wrap_future(self._in_its_loop()).__await__()
+        return self._elsewhere().__await__()
 
     def result(self) -> T:
         """Wait for the result, from a worker thread, in which ``def`` methods run.
 
         Raises:
             ConfigurationError: when called in an event loop, where it would wait for itself.
+            TransientError: the process of the driver stops.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._in_its_loop().result()
+            return self._in_thread()
         raise ConfigurationError(
             f"{self._title}.result() blocks the event loop; in async def write 'await {self._awaited}'"
         )
 
-    def _in_its_loop(self) -> Future[T]:
+    def _in_thread(self) -> T:
         started = self._start()
+        future = self._in_its_loop(started)
+        # a loop that is closed runs nothing any more, and nothing wakes those that wait for it
+        while not wait([future], timeout=_LOOK_EVERY).done:
+            if self._loop().is_closed():
+                if inspect.getcoroutinestate(started) == inspect.CORO_CREATED:
+                    started.close()
+                raise self._stopped()
+        try:
+            return future.result()
+        except CancelledError:
+            raise self._stopped() from None
+
+    async def _elsewhere(self) -> T:
+        future = self._in_its_loop(self._start())
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._stopped() from None
+
+    def _in_its_loop(self, started: Coroutine[Any, Any, T]) -> Future[T]:
         try:
             return asyncio.run_coroutine_threadsafe(started, self._loop())
         except RuntimeError:  # the loop is closed
             started.close()
-            raise TransientError(
-                f"{self._title} has no result: the process of the driver is stopping; it is called again after the "
-                "restart"
-            ) from None
+            raise self._stopped() from None
+
+    def _stopped(self) -> TransientError:
+        return TransientError(
+            f"{self._title} has no result: the process of the driver is stopping; it is called again after the restart"
+        )
 
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
