@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.text import without_paths
 
+logger: logging.Logger = logging.getLogger(__name__)
 _LOOK_EVERY: Final = 1.0
 """Seconds between two looks whether the event loop that a thread waits for is closed."""
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -335,8 +336,10 @@ class PendingResult(Awaitable[T]):
     """A result that is not there yet: ``await`` it in ``async def``, or call ``result()`` in ``def``.
 
     The framework creates it. Its work begins when it is awaited or asked for its result. It runs in the event loop of
-    the process, which the author's code cannot block.
+    the process, which the author's code cannot block. A result that is never requested is logged.
     """
+
+    _reports_unused: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -345,12 +348,21 @@ class PendingResult(Awaitable[T]):
         title: str,
         awaited: str,
     ) -> None:
+        self._begun = False
         self._start = start
         self._loop = loop
         self._title = title
         self._awaited = awaited
 
+    def __del__(self) -> None:
+        if self._reports_unused and not self._begun:
+            logger.warning(
+                "result never requested: nothing was sent",
+                extra={"call": self._title, "remedy": f"write 'await {self._awaited}', or in def .result()"},
+            )
+
     def __await__(self) -> Generator[Any, None, T]:
+        self._begun = True
         if asyncio.get_running_loop() is self._loop():
             return self._start().__await__()
         return self._elsewhere().__await__()
@@ -362,6 +374,7 @@ class PendingResult(Awaitable[T]):
             ConfigurationError: when called in an event loop, where it would wait for itself.
             TransientError: the process of the driver stops.
         """
+        self._begun = True
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import gc
 import re
 import threading
 from typing import Any, cast
@@ -227,3 +228,12 @@ def test_thread_does_not_wait_for_a_loop_that_was_closed_before_it_began_the_wor
     loop.close()
     thread.join(60)
     assert [re.match(STOPPING, error) is not None for error in errors] == [True]
+
+
+async def test_result_that_is_never_requested_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pending = _stopping(asyncio.get_running_loop())
+    del pending
+    gc.collect()
+    [record] = caplog.records
+    assert record.message == "result never requested: nothing was sent"
+    assert record.__dict__["remedy"] == "write 'await api.get(…)', or in def .result()"
