@@ -12,13 +12,13 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -26,6 +26,9 @@ from pydantic import ValidationError
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.text import without_paths
 
+logger: logging.Logger = logging.getLogger(__name__)
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether the event loop that a thread waits for is closed."""
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
@@ -333,8 +336,10 @@ class PendingResult(Awaitable[T]):
     """A result that is not there yet: ``await`` it in ``async def``, or call ``result()`` in ``def``.
 
     The framework creates it. Its work begins when it is awaited or asked for its result. It runs in the event loop of
-    the process, which the author's code cannot block.
+    the process, which the author's code cannot block. A result that is never requested is logged.
     """
+
+    _reports_unused: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -343,40 +348,76 @@ class PendingResult(Awaitable[T]):
         title: str,
         awaited: str,
     ) -> None:
+        self._begun = False
         self._start = start
         self._loop = loop
         self._title = title
         self._awaited = awaited
 
+    def __del__(self) -> None:
+        if self._reports_unused and not self._begun:
+            logger.warning(
+                "result never requested: nothing was sent",
+                extra={"call": self._title, "remedy": f"write 'await {self._awaited}', or in def .result()"},
+            )
+
     def __await__(self) -> Generator[Any, None, T]:
+        self._begun = True
         if asyncio.get_running_loop() is self._loop():
             return self._start().__await__()
-        return asyncio.wrap_future(self._in_its_loop()).__await__()
+        return self._elsewhere().__await__()
 
     def result(self) -> T:
         """Wait for the result, from a worker thread, in which ``def`` methods run.
 
         Raises:
             ConfigurationError: when called in an event loop, where it would wait for itself.
+            TransientError: the process of the driver stops.
         """
+        self._begun = True
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._in_its_loop().result()
+            return self._in_thread()
         raise ConfigurationError(
             f"{self._title}.result() blocks the event loop; in async def write 'await {self._awaited}'"
         )
 
-    def _in_its_loop(self) -> Future[T]:
+    def _in_thread(self) -> T:
         started = self._start()
+        future = self._in_its_loop(started)
+        # a loop that is closed runs nothing any more, and nothing wakes those that wait for it
+        while not wait([future], timeout=_LOOK_EVERY).done:
+            if self._loop().is_closed():
+                if inspect.getcoroutinestate(started) == inspect.CORO_CREATED:
+                    started.close()
+                raise self._stopped()
+        try:
+            return future.result()
+        except CancelledError:
+            raise self._stopped() from None
+
+    async def _elsewhere(self) -> T:
+        future = self._in_its_loop(self._start())
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._stopped() from None
+
+    def _in_its_loop(self, started: Coroutine[Any, Any, T]) -> Future[T]:
         try:
             return asyncio.run_coroutine_threadsafe(started, self._loop())
         except RuntimeError:  # the loop is closed
             started.close()
-            raise TransientError(
-                f"{self._title} has no result: the process of the driver is stopping; it is called again after the "
-                "restart"
-            ) from None
+            raise self._stopped() from None
+
+    def _stopped(self) -> TransientError:
+        return TransientError(
+            f"{self._title} has no result: the process of the driver is stopping; it is called again after the restart"
+        )
 
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]

@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 from dra_kit.author.context import NodeComponent
 from dra_kit.author.device import Device
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
+from dra_kit.author.reads import CLUSTER_SCOPED, declared_namespace
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.names import label_errors
 
@@ -21,8 +22,6 @@ _GROUP: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?").fullmatch
 _VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?").fullmatch
 _PLURAL: Final = re.compile(r"[a-z][a-z0-9-]*").fullmatch
 _FIELD: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*").fullmatch
-_CLUSTER_SCOPED: Final = frozenset({"nodes", "namespaces", "persistentvolumes", "componentstatuses"})
-"""Core kinds without a namespace (Kubernetes 1.37)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class WatchedObject:
                 f"WatchedObject: name {self.name!r} cannot be combined with node_selector {self.node_selector!r}: one "
                 "object is watched by name, or all objects that select the node; omit one of them"
             )
-        if not self.group and self.namespace is None and self.plural not in _CLUSTER_SCOPED:
+        if not self.group and self.namespace is None and self.plural not in CLUSTER_SCOPED:
             if self.node_selector is None:
                 raise ConfigurationError(
                     f"WatchedObject: {self.plural} are in namespaces, and objects of several namespaces may have the "
@@ -90,8 +89,12 @@ class WatchedObject:
                 )
 
     def namespace_for(self, settings: Any) -> str | None:
-        """Return the namespace, for a driver with these settings; None for a cluster-scoped kind or all namespaces."""
-        return self.namespace(settings) if callable(self.namespace) else self.namespace
+        """Return the namespace, for a driver with these settings; None for a cluster-scoped kind or all namespaces.
+
+        Raises:
+            ConfigurationError: the function of the settings fails, or does not return the name of a namespace.
+        """
+        return declared_namespace("WatchedObject", self.namespace, settings)
 
     def name_on(self, node: str) -> str:
         """Return the name of the object that a node watches."""

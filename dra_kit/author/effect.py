@@ -198,6 +198,8 @@ class EffectScope(Protocol):
 class PendingEffect(PendingResult[ResultT]):
     """An effect being ensured: ``await`` it in ``async def prepare``, or call ``result()`` in ``def prepare``."""
 
+    _reports_unused: ClassVar[bool] = False  # the claim fails
+
     def __init__(self, scope: EffectScope, effect: Effect[ResultT, Any], used: Callable[[], None]) -> None:
         def start() -> Coroutine[Any, Any, ResultT]:
             used()

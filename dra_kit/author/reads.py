@@ -15,6 +15,8 @@ from dra_kit.kubernetes.resource.names import label_errors
 
 _API_VERSION: Final = re.compile(r"(?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?v[0-9]+(?:(?:alpha|beta)[0-9]+)?").fullmatch
 _PLURAL: Final = re.compile(r"[a-z][a-z0-9-]*").fullmatch
+CLUSTER_SCOPED: Final = frozenset({"nodes", "namespaces", "persistentvolumes", "componentstatuses"})
+"""Core kinds without a namespace (Kubernetes 1.37)."""
 ReadVerb: TypeAlias = Literal["get", "list"]
 
 
@@ -70,8 +72,12 @@ class Reads:
         return self.api_version.rpartition("/")[0]
 
     def namespace_for(self, settings: Any) -> str | None:
-        """Return the only namespace, for a driver with these settings; None for all."""
-        return self.namespace(settings) if callable(self.namespace) else self.namespace
+        """Return the only namespace, for a driver with these settings; None for all.
+
+        Raises:
+            ConfigurationError: the function of the settings fails, or does not return the name of a namespace.
+        """
+        return declared_namespace("Reads", self.namespace, settings)
 
     def rule(self) -> dict[str, list[str]]:
         """Return what the node's ServiceAccount needs, as a PolicyRule of rbac.authorization.k8s.io/v1."""
@@ -84,6 +90,31 @@ class Reads:
         """Return whether an object of the kind, or a list of them, may be read with that rule."""
         inside = self.namespace_for(settings)
         return (inside is None or inside == namespace) and (not self.names or (verb == "get" and name in self.names))
+
+
+def declared_namespace(title: str, namespace: str | Callable[[Any], str] | None, settings: Any) -> str | None:
+    """Return the namespace of a declaration for a driver with these settings; None if it names none.
+
+    Raises:
+        ConfigurationError: its function of the settings fails, or does not return the name of a namespace: the rights
+            would then be those for all namespaces.
+    """
+    if not callable(namespace):
+        return namespace
+    try:
+        found: object = namespace(settings)
+    except Exception as error:  # the author's function may fail in any way
+        raise ConfigurationError(
+            f"{title}: the function of namespace failed with the driver's settings: {type(error).__name__}: {error}; "
+            "correct it, or the settings"
+        ) from error
+    # in the settings of deploy/values.yaml, {{ … }} is replaced by helm
+    if isinstance(found, str) and ("{{" in found or not label_errors(found, "namespace")):
+        return found
+    raise ConfigurationError(
+        f"{title}: the function of namespace returned {short_repr(found)}, which is not the name of a namespace; "
+        "correct it, or the driver's settings"
+    )
 
 
 class ReadApi(ABC):

@@ -51,6 +51,11 @@ def node_rights(driver: Driver[Any, Any], settings: Any) -> Iterator[DeclaredRig
     if driver.follows_node:
         rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
         yield DeclaredRight("Driver(follow_node=True)", None, [rule])
+    yield from release_rights(driver, settings)
+
+
+def release_rights(driver: Driver[Any, Any], settings: Any) -> Iterator[DeclaredRight]:
+    """Yield the rights that the code needs also where it only releases claims: of its ``reads``, and of effects."""
     for item in driver.reads:
         yield DeclaredRight("Driver(reads=…)", item.namespace_for(settings), [item.rule()])
     yield from effect_rights(driver.effects.values(), settings)

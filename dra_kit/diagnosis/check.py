@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
-from dra_kit.author.rights import DeclaredRight, effect_rights, node_rights
+from dra_kit.author.rights import DeclaredRight, node_rights, release_rights
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES, Resource
@@ -131,7 +131,7 @@ def _of_decommission(driven: DriverAccount) -> Iterator[RequiredRight]:
     yield from _events()
     yield from _rights("", "pods/status", "patch", "confirming that nothing is left", namespace=driven.namespace)
     if driven.code is not None:
-        yield from _declared(effect_rights(driven.code.effects.values(), driven.settings))
+        yield from _declared(release_rights(driven.code, driven.settings))
 
 
 def _of_controller(driven: DriverAccount) -> Iterator[RequiredRight]:

@@ -134,6 +134,12 @@ class NodeAgent:
         self._health: HealthMonitor | None = None
         self._policy: PolicyPart | None = None
         self._pod_hooks: PodHooksPart | None = None
+        follows_node = driver.follows_node and decommission is None
+        self._node_follower = (
+            NodeFollower(self._client, settings.node_name, self._node_changed) if follows_node else None
+        )
+        self._labels_known = False
+        self._started = asyncio.Event()
         self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
         self._store = StateStore(settings.database(driver.name))
@@ -169,9 +175,9 @@ class NodeAgent:
             api=DeclaredReads(driver, settings.author, self._client, self._loop),
         )
         node_locks = NodeLocks.below(locks)
-        cluster_facts = ClusterFacts(self._client, node, context.node_known)
+        cluster_facts = ClusterFacts(self._client, node, self._node_read)
         hardware, effect_engine, effect_verifier = self._effects(cluster_facts, node_locks, boot_id)
-        claim_events, started = ClaimEvents(), asyncio.Event()
+        claim_events, started = ClaimEvents(), self._started
         metadata_dir = settings.state(name) / "device-metadata"
         metadata, guard = MetadataFiles(metadata_dir, name), HookGuard(settings.state(name) / "pod-hooks", name)
         status, files = ClaimStatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
@@ -263,8 +269,7 @@ class NodeAgent:
         self.supervisor.add(self._watchdog, after=kubelet_service)
         self.supervisor.add(self._event_recorder.recorder, after=kubelet_service)
         self.supervisor.add(startup, after=kubelet_service, waits_for=self._calls_under_way)
-        if self._driver.follows_node and self._decommission is None:
-            follower = NodeFollower(self._client, self._settings.node_name, self._node_changed)
+        if (follower := self._node_follower) is not None:
             self.supervisor.add(follower, after=startup, waits_for=follower.waits_for)
         # while an older process runs, that one does all maintenance, until this one has taken over
         serving = (startup, registration)
@@ -290,13 +295,26 @@ class NodeAgent:
         if self._decommission is None:
             self.supervisor.add(slice_watch, after=self._publisher)
 
+    def _node_read(self, node: NodeInfo) -> None:
+        """Process the Node as a single request returned it, which may be older than what the watch has reported."""
+        if self._node_follower is None or not self._node_follower.known:
+            self._node_changed(node)
+
     def _node_changed(self, node: NodeInfo) -> None:
-        if node.labels == self._context.node.labels:
+        first, self._labels_known = not self._labels_known, True
+        changed = node.labels != self._context.node.labels
+        if changed:
+            self._context.node_known(node)
+        if self._node_follower is None:
             return
-        self._context.node_known(node)
-        self._discovery.rescan()
-        if self._policy is not None:
+        if changed and self._started.is_set():
+            self._discovery.rescan()
+        if (changed or first) and self._policy is not None:
             self._policy.node_changed()
+
+    def _known_labels(self) -> Mapping[str, str] | None:
+        """Return the labels of the Node; None until they were read."""
+        return self._context.node.labels if self._labels_known else None
 
     def _missing(self) -> list[str]:
         """Return what this process needs before it can serve the kubelet, one line each."""
@@ -394,7 +412,7 @@ class NodeAgent:
             self._policy = PolicyPart(
                 driver.policy, self._client, settings.node_name,
                 current=inventory, publish=publish, serving=self._source.serving,
-                settings=settings.author, labels=lambda: self._context.node.labels,
+                settings=settings.author, labels=self._known_labels,
             )  # fmt: skip
             publish = self._policy.publish
         if driver.health is not None:

@@ -19,8 +19,9 @@ from dra_kit.author.cluster_object import ClusterObject, ClusterObjectClient
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
+from dra_kit.author.model import short_repr
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
-from dra_kit.author.reads import ReadApi, ReadVerb
+from dra_kit.author.reads import CLUSTER_SCOPED, ReadApi, ReadVerb
 from dra_kit.client.api import Client, ObjectList
 from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, Resource
 from dra_kit.client.server_version import ServerFeatures, discover_release
@@ -260,6 +261,11 @@ class DeclaredReads(ReadApi):
         return PendingResult(read, lambda: self._loop, "context.consumers(…)", "self.context.consumers(…)")
 
     def _declared(self, verb: ReadVerb, api_version: str, plural: str, name: str, namespace: str | None) -> Resource:
+        for argument, value in (("name", name), ("namespace", namespace or "")):
+            if not isinstance(value, str):  # without a name, the API server would return all objects
+                raise ConfigurationError(
+                    f"driver {self._driver.name}: {verb} {plural}: {argument} must be a text, got {short_repr(value)}"
+                )
         group, _, version = api_version.rpartition("/")
         of_kind = [item for item in self._driver.reads if (item.group, item.plural) == (group, plural)]
         if not any(item.covers(self._settings, verb, name, namespace) for item in of_kind):
@@ -271,6 +277,9 @@ class DeclaredReads(ReadApi):
                 f'Driver(reads=[dra.Reads("{api_version}", "{plural}"{where})])',
                 code="undeclared-read",
             )
+        if not group and verb == "get" and (namespace is None) != (plural in CLUSTER_SCOPED):
+            rule = "are in namespaces; write" if namespace is None else "are not in namespaces; omit"
+            raise ConfigurationError(f"driver {self._driver.name}: {verb} {plural} {name}: {plural} {rule} namespace=…")
         # the API server sends the kind with every object
         return Resource(group, version, plural, plural, namespaced=namespace is not None)
 

@@ -29,8 +29,9 @@ ASK_AGAIN: Final = 10.0
 class PolicyPart:
     """A part of the node process, between the health-checked inventory and the publisher; used in the main loop.
 
-    ``current`` has the devices as ``discover`` yielded them. ``labels`` returns those of the Node, and ``settings`` are
-    the author's; the watched object may depend on both. A policy that failed is called again after ``again`` seconds.
+    ``current`` has the devices as ``discover`` yielded them. ``labels`` returns those of the Node, None while
+    they are not known, and ``settings`` are the author's; the watched object may depend on both. A policy that failed
+    is called again after ``again`` seconds.
     """
 
     name = "policy"
@@ -45,7 +46,7 @@ class PolicyPart:
         publish: Callable[[Inventory[Device]], None],
         serving: ProviderCapabilities,
         settings: Any = None,
-        labels: Callable[[], Mapping[str, str]] = dict,
+        labels: Callable[[], Mapping[str, str] | None] = dict,
         again: float = ASK_AGAIN,
     ) -> None:
         self._policy = policy
@@ -53,12 +54,14 @@ class PolicyPart:
         self._current = current
         self._publish = publish
         self._again = again
+        self._labels = labels
+        self._needs_labels = policy.watches is not None and policy.watches.node_selector is not None
         self._wanted: Inventory[Device] | None = None
         self._news = asyncio.Event()
         self._watched: ObjectFollower | None = None
         if policy.watches is not None:
             self._watched = watched_object_follower(
-                client, policy.watches, lambda: NodeInfo(node_name, labels()), self._news.set, settings=settings
+                client, policy.watches, lambda: NodeInfo(node_name, labels() or {}), self._news.set, settings=settings
             )
         self._decided: dict[Key, Device] = {}
         self._reported: dict[str, str] = {}
@@ -88,6 +91,8 @@ class PolicyPart:
             self._news.clear()
             if self._wanted is None or (watched is not None and not watched.known):
                 continue
+            if self._needs_labels and self._labels() is None:
+                continue  # the chosen objects would be others than those for this node
             failed = await self._decide(self._wanted, watched.object if watched is not None else None)
             ready.set()
             if failed:

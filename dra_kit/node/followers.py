@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -16,6 +15,7 @@ from dra_kit.client.resources import NODES, Resource
 from dra_kit.errors import KubeError, NotFound
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches, parse_label_selector
 from dra_kit.kubernetes.resource.v1 import NodeSelector
+from dra_kit.kubernetes.resource.validation.fields import label_selector_errors
 
 logger: logging.Logger = logging.getLogger(__name__)
 Object: TypeAlias = Mapping[str, Any]
@@ -56,6 +56,8 @@ class ObjectFollower:
         self._again = again
         self._informer: Informer | None = None
         self._reported = ""
+        self._failures = 0
+        self._looks_soon = False
         self.known: bool = False
         self.object: Object | None = None
 
@@ -67,14 +69,15 @@ class ObjectFollower:
     async def follow(self) -> None:
         """Follow the objects until cancelled."""
         selector = f"metadata.name={self._name}" if self._name else ""
-        for attempt in itertools.count():
+        while True:
             informer = Informer(self._client, self._resource, self._namespace, field_selector=selector)
             synced = asyncio.ensure_future(self._when_synced(informer))
             try:
                 async for _ in informer.changes():
-                    self.look_again()
+                    self._look_soon()
             except NotFound:
                 self._report("the kind does not exist in the cluster", "create its CustomResourceDefinition")
+                self._informer = None  # its objects are gone with the kind
                 self._set(self._choose([]))
             except KubeError as error:
                 self._report(
@@ -82,17 +85,26 @@ class ObjectFollower:
                 )
             finally:
                 synced.cancel()
-            await asyncio.sleep(self._again[min(attempt, len(self._again) - 1)])
+            seconds = self._again[min(self._failures, len(self._again) - 1)]
+            self._failures += 1
+            await asyncio.sleep(seconds)
 
     def look_again(self) -> None:
         """Choose again: an object, or what the choice depends on, has changed."""
+        self._looks_soon = False
         informer = self._informer
         if informer is not None:
             self._set(self._choose([found for _, found in sorted(informer.objects.items())]))
 
+    def _look_soon(self) -> None:
+        """Choose again, once for all changes that arrived together: each choice goes through all objects."""
+        if not self._looks_soon:
+            self._looks_soon = True
+            asyncio.get_running_loop().call_soon(self.look_again)
+
     async def _when_synced(self, informer: Informer) -> None:
         await informer.synced.wait()
-        self._reported = ""
+        self._reported, self._failures = "", 0
         self._informer = informer
         self.look_again()
 
@@ -123,44 +135,73 @@ def watched_object_follower(
     namespace = what.namespace_for(settings)
     # the API server sends the kind with every object
     resource = Resource(what.group, what.version, what.plural, what.plural, namespaced=namespace is not None)
-    selects = what.node_selector is not None
+    selection = None if what.node_selector is None else _NodeSelection(what)
 
     def choose(objects: Sequence[Object]) -> Object | None:
-        if selects:
-            return {"items": [found for found in objects if _selects(what, found, node())]}
+        if selection is not None:
+            return {"items": selection.of(objects, node())}
         return objects[0] if objects else None
 
     return ObjectFollower(
         client, resource, choose, changed,
-        namespace=namespace, name="" if selects else what.name_on(node().name),
+        namespace=namespace, name="" if selection is not None else what.name_on(node().name),
         failed="object of the policy cannot be watched", again=again,
     )  # fmt: skip
 
 
-def _selects(what: WatchedObject, found: Object, node: NodeInfo) -> bool:
-    """Return whether the node selector in an object selects the node; a missing or empty one selects all nodes."""
-    selector: Any = found
-    for key in (what.node_selector or "").split("."):
-        selector = selector.get(key) if isinstance(selector, Mapping) else None
+class _NodeSelection:
+    """Chooses the objects whose node selector selects a node, and reports each invalid one once."""
+
+    def __init__(self, what: WatchedObject) -> None:
+        self._plural = what.plural
+        self._field = what.node_selector or ""
+        self._reported: dict[str, str] = {}
+
+    def of(self, objects: Sequence[Object], node: NodeInfo) -> list[Object]:
+        """Return the objects for a node."""
+        problems: dict[str, str] = {}
+        chosen = []
+        for found in objects:
+            try:
+                if _selects(self._selector(found), node):
+                    chosen.append(found)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:  # any client may have written it
+                metadata = found["metadata"]
+                title = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+                problems[title] = " ".join(str(error).split())
+        for title, text in problems.items():
+            if self._reported.get(title) != text:
+                logger.warning(
+                    "object of the policy selects no node: its node selector is invalid",
+                    extra={"object": f"{self._plural} {title}", "field": self._field, "error": text,
+                           "remedy": "correct the object"},
+                )  # fmt: skip
+        self._reported = problems
+        return chosen
+
+    def _selector(self, found: Object) -> Any:
+        selector: Any = found
+        for key in self._field.split("."):
+            selector = selector.get(key) if isinstance(selector, Mapping) else None
+        return selector
+
+
+def _selects(selector: Any, node: NodeInfo) -> bool:
+    """Return whether the node selector of an object selects the node; a missing or empty one selects all nodes.
+
+    Raises:
+        ValueError: it is not valid; also TypeError, KeyError or AttributeError.
+    """
     if not selector:
         return True
-    labels = {"metadata": {"labels": node.labels}}
-    try:
-        if "nodeSelectorTerms" in selector:
-            return node_selector_matches(NodeSelector.model_validate(selector), Node(node.name, node.labels))
-        if selector.keys() <= {"matchLabels", "matchExpressions"}:
-            return parse_label_selector(selector).matches(labels)
-        return parse_label_selector({"matchLabels": selector}).matches(labels)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        metadata = found["metadata"]
-        title = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-        text = " ".join(str(error).split())
-        logger.warning(
-            "object of the policy selects no node: its node selector is invalid",
-            extra={"object": f"{what.plural} {title}", "field": what.node_selector, "error": text,
-                   "remedy": "correct the object"},
-        )  # fmt: skip
-        return False
+    if "nodeSelectorTerms" in selector:
+        return node_selector_matches(NodeSelector.model_validate(selector), Node(node.name, node.labels))
+    if not selector.keys() <= {"matchLabels", "matchExpressions"}:
+        selector = {"matchLabels": selector}
+    selector = {key: value for key, value in selector.items() if value is not None}
+    for error in label_selector_errors(selector, ""):
+        raise ValueError(str(error).lstrip("."))
+    return parse_label_selector(selector).matches({"metadata": {"labels": node.labels}})
 
 
 class NodeFollower:
@@ -178,6 +219,11 @@ class NodeFollower:
         self._labels = ObjectFollower(
             client, NODES, _labels, self._news.set, name=node_name, failed="labels of the Node are not followed"
         )
+
+    @property
+    def known(self) -> bool:
+        """Whether the labels were read; then they are newer than those of any other request."""
+        return self._labels.object is not None
 
     def waits_for(self) -> str:
         """Return why the labels cannot be read; empty if that is not known."""

@@ -65,11 +65,13 @@ class Fault:
     status: int
     methods: tuple[str, ...]
     below: str
+    at: str
     agent: str
 
     def hits(self, request: Request) -> bool:
         return (
             request.path.startswith(self.below)
+            and self.at in {"", request.path}
             and self.agent in request.agent
             and (not self.methods or request.method in self.methods)
         )
@@ -156,16 +158,17 @@ class Api:
         return self._call(found())
 
     @contextmanager
-    def failing(self, status: int, *methods: str, below: str = "/", agent: str = "") -> Iterator[None]:
+    def failing(self, status: int, *methods: str, below: str = "/", at: str = "", agent: str = "") -> Iterator[None]:
         """Answers with an error, or with status 0 not at all, as long as the context lasts.
 
         Args:
             status: HTTP status.
             methods: which requests; all without any.
             below: what their path starts with.
+            at: their path.
             agent: what their User-Agent contains.
         """
-        fault = Fault(status, methods, below, agent)
+        fault = Fault(status, methods, below, at, agent)
         self._call(self._with_faults([*self._state.faults, fault]))
         try:
             yield

@@ -141,7 +141,7 @@ class DeviceUpdateWriter:
                 item.processed(taken=True, error=error)
         except BaseException:  # nothing must wait forever
             stopped = TransientError("device update not written: the driver's process is stopping; report it again")
-            for item in reported:
+            for item in reported or list(self._waiting.pop(uid, {}).values()):
                 item.processed(taken=True, error=stopped)
             raise
 

@@ -3,12 +3,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import gc
+import re
 import threading
 from typing import Any, cast
 
 import pytest
 
-from dra_kit.author.calls import call, run_in_thread
+from dra_kit.author.calls import PendingResult, call, run_in_thread
+from dra_kit.errors import TransientError
 from tests.support.api import eventually
 
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("WHERE", default="nowhere")
@@ -176,3 +179,61 @@ def test_a_hanging_call_does_not_block_process_exit() -> None:
     assert all(thread.daemon for thread in made)
     blocked.go.set()  # the loop is closed: the result is dropped without an error
     assert blocked.left.wait(30)
+
+
+STOPPING = r"api\.get\(…\) has no result: the process of the driver is stopping"
+
+
+def _stopping(loop: asyncio.AbstractEventLoop) -> PendingResult[None]:
+    """A result whose work is cancelled, as all tasks are when the process stops."""
+
+    async def start() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    return PendingResult(start, lambda: loop, "api.get(…)", "api.get(…)")
+
+
+async def test_thread_that_waits_for_a_result_learns_that_the_process_stops() -> None:
+    with pytest.raises(TransientError, match=STOPPING):
+        await run_in_thread(_stopping(asyncio.get_running_loop()).result)
+
+
+async def test_other_event_loop_that_awaits_a_result_learns_that_the_process_stops() -> None:
+    async def awaited(pending: PendingResult[None]) -> None:
+        await pending
+
+    pending = _stopping(asyncio.get_running_loop())
+    with pytest.raises(TransientError, match=STOPPING):
+        await run_in_thread(lambda: asyncio.run(awaited(pending)))
+
+
+def test_thread_does_not_wait_for_a_loop_that_was_closed_before_it_began_the_work() -> None:
+    loop = asyncio.new_event_loop()
+    pending, asked = _stopping(loop), threading.Event()
+    errors: list[str] = []
+
+    def wait() -> None:
+        asked.set()
+        try:
+            pending.result()
+        except TransientError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    asked.wait()
+    loop.close()
+    thread.join(60)
+    assert [re.match(STOPPING, error) is not None for error in errors] == [True]
+
+
+async def test_result_that_is_never_requested_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pending = _stopping(asyncio.get_running_loop())
+    del pending
+    gc.collect()
+    [record] = caplog.records
+    assert record.message == "result never requested: nothing was sent"
+    assert record.__dict__["remedy"] == "write 'await api.get(…)', or in def .result()"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dra_kit.controller.agent import lease_name
-from tests.unit.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.unit.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 NAME = f"{RELEASE}-controller"
 
@@ -188,3 +190,32 @@ def test_what_needs_nodes_cannot_be_combined_with_a_controller_alone(helm: Helm,
     given = {key: value for key, value in DEPLOYED.items() if "globs" not in other or key == "image"}
     with pytest.raises(Refused, match=r"node\.enabled=false cannot be combined"):
         helm.render({**given, **other, "node": node})
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "uninstall"),
+    [
+        ({}, "runs on every node that the DaemonSet selects.", "They cannot terminate without the driver"),
+        ({"node": {"enabled": False}}, "runs in its controller only.", "`helm uninstall` fails while claims have them"),
+        (
+            {"node": {"enabled": False}, "controller": {"enabled": False}, "drainGuard": {"enabled": False}},
+            "runs neither on nodes nor in a controller:",
+            "",
+        ),
+    ],
+    ids=["nodes", "controller-only", "neither"],
+)
+def test_notes_say_where_the_driver_runs_and_what_stops_its_uninstall(
+    helm: Helm, tmp_path: Path, given: dict[str, Any], first: str, uninstall: str
+) -> None:
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart)
+    # `helm template` does not print them
+    (chart / "templates" / "NOTES.txt").rename(chart / "files" / "notes.txt")
+    (chart / "templates" / "notes.yaml").write_text(
+        '{{ dict "kind" "Notes" "metadata" (dict "name" "x") "text" (tpl (.Files.Get "files/notes.txt") .) | toYaml }}'
+    )
+    notes = helm.render({**DEPLOYED, **given}, chart=chart).named("Notes")["text"]
+    assert notes.startswith(f"Driver {DRIVER} {first}")
+    assert uninstall in notes
+    assert ("helm uninstall" in notes) == bool(uninstall)

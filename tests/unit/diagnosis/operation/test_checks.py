@@ -44,7 +44,7 @@ from dra_kit.diagnosis.node_checks import containerd_findings, kubelet_root_find
 from dra_kit.kubernetes.release import FeatureGates
 from tests.support.api import Api
 from tests.unit.diagnosis.operation.parts import api_server, whole
-from tests.unit.node.drivers import driver
+from tests.unit.node.drivers import Oven, Waiter, driver
 
 
 class Server(BaseHTTPRequestHandler):
@@ -206,6 +206,9 @@ async def test_decommission_needs_no_right_to_publish(tmp_path: Path) -> None:
     assert "get bells.kitchen.example in kitchen" in rights
     assert not any("nodemenus" in right for right in rights), "nothing is advertised"
     assert {*rights} - {*map(str, required_rights("node", driven))} == {"patch pods/status in default"}
+    reader = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), reads=[dra.Reads("v1", "configmaps")])
+    of_reader = {*map(str, required_rights("decommission", DriverAccount(name="dra.pizza", code=reader)))}
+    assert of_reader >= {"get configmaps", "list configmaps"}, "unprepare may read"
     allowed = [(right.verb, right.resource) for right in required_rights("decommission", DriverAccount())]
     async with asking(tmp_path, allowed=allowed) as client:
         [finding] = await check_rights(client, "decommission", DriverAccount())

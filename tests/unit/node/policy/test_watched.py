@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -13,11 +13,12 @@ from pydantic import BaseModel
 import dra_kit as dra
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
+from dra_kit.client.resources import CONFIG_MAPS
 from dra_kit.node.agent import NodeAgent
-from dra_kit.node.followers import NodeFollower
+from dra_kit.node.followers import NodeFollower, ObjectFollower
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter
-from tests.unit.node.role import DRIVER, NODE, Node
+from tests.unit.node.role import DRIVER, NODE, SLICES, Node
 
 
 class Settings(BaseModel):
@@ -83,6 +84,7 @@ SELECTORS: Sequence[Mapping[str, Any]] = [
     {"matchExpressions": [{"key": "oven", "operator": "In", "values": ["hot", "hotter"]}]},
     {"nodeSelectorTerms": [{"matchExpressions": [{"key": "oven", "operator": "NotIn", "values": ["cold"]}]}]},
     {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}]},
+    {"matchLabels": None, "matchExpressions": [{"key": "oven", "operator": "Exists"}]},
     {},
 ]
 OTHERS: Sequence[Mapping[str, Any]] = [
@@ -90,6 +92,8 @@ OTHERS: Sequence[Mapping[str, Any]] = [
     {"matchLabels": {"oven": "hot", "town": "naples"}},
     {"nodeSelectorTerms": [{"matchExpressions": [{"key": "oven", "operator": "Nearly", "values": ["hot"]}]}]},
     {"matchExpressions": "hot"},
+    {"matchExpressions": [{"key": "oven", "operator": "Equals"}]},
+    {"matchExpressions": [{"key": "oven", "operator": "NotIn"}]},
 ]
 SELECTING = dra.WatchedObject(**{**BY_NAME, "node_selector": "spec.nodeSelector"})
 
@@ -114,12 +118,42 @@ async def test_objects_select_the_node_by_its_current_labels(node: Node) -> None
         await eventually(lambda: node.published() == ["pizza-0"])
 
 
-async def test_invalid_node_selector_is_reported_with_its_object(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_node_selector_is_reported_once_with_its_object(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     node.api.put("configmaps", menu("wrong", "pizza-0", matchExpressions="hot"))
     async with running(node, SELECTING):
         await eventually(lambda: node.published() == ["pizza-0", "pizza-1"])
-    [record] = {item.__dict__["object"]: item for item in caplog.records if "selects no node" in item.message}.values()
+        node.api.put("configmaps", menu("right", "pizza-1"))
+        await eventually(lambda: node.published() == ["pizza-0"])
+    [record] = [item for item in caplog.records if "selects no node" in item.message]
     assert (record.__dict__["object"], record.__dict__["field"]) == ("configmaps kitchen/wrong", "spec.nodeSelector")
+
+
+async def test_many_changes_at_once_are_one_choice(node: Node) -> None:
+    """Each choice goes through all objects."""
+    for number in range(100):
+        node.api.put("configmaps", menu(f"menu-{number}"))
+    choices: list[int] = []
+
+    def choose(objects: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        choices.append(len(objects))
+        return {"items": objects}
+
+    credentials = await load_credentials(node.kubeconfig)
+    async with Client(credentials, user_agent="tests/1") as client, asyncio.TaskGroup() as group:
+        follower = ObjectFollower(client, CONFIG_MAPS, choose, lambda: None, failed="configmaps are not followed")
+        task = group.create_task(follower.follow())
+        await eventually(lambda: choices == [100])
+        node.api.go_away()
+        for number in range(100):
+            node.api.put("configmaps", menu(f"menu-{number}", "pizza-0"))
+        node.api.listen()
+        await eventually(
+            lambda: follower.object is not None and all(item["data"]["off"] for item in follower.object["items"])
+        )
+        assert len(choices) < 10
+        task.cancel()
 
 
 class Labelled(dra.DeviceProvider):
@@ -137,6 +171,56 @@ async def test_discover_starts_again_when_a_label_of_the_followed_node_changes(n
         node.api.put("nodes", {"metadata": {"name": NODE, "labels": {"oven": "cold"}}})
         await eventually(lambda: node.published() == ["cold"])
         assert node.api.asked("WATCH", "/api/v1/nodes") == watches
+
+
+async def test_labels_that_are_read_late_restart_discover(node: Node) -> None:
+    class Early(Labelled):
+        seen: ClassVar[list[str]] = []
+
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            for [device] in super().discover():
+                self.seen.append(device.name)
+                yield [device]
+
+    with ExitStack() as always:
+        always.enter_context(node.api.failing(403, at="/api/v1/nodes"))  # only the publisher reads the Node
+        late = always.enter_context(ExitStack())
+        late.enter_context(node.api.failing(503, below="/api/v1/nodes/"))
+        async with running(node, None, Early(), follow_node=True):
+            await eventually(lambda: Early.seen == ["none"])
+            late.close()
+            await eventually(lambda: node.published() == ["hot"])
+            assert Early.seen == ["none", "hot"]
+
+
+async def test_nothing_is_published_before_the_labels_that_choose_objects_are_known(node: Node) -> None:
+    node.api.put("configmaps", menu("hot", "pizza-0", oven="hot"))
+    with ExitStack() as late:
+        late.enter_context(node.api.failing(503, below="/api/v1/nodes"))
+        async with running(node, SELECTING):
+            await eventually(lambda: node.api.asked("WATCH", "/api/v1/namespaces/kitchen/configmaps"))
+            late.close()
+            await eventually(lambda: node.published() == ["pizza-1"])
+            writes = [item.method for item in node.api.requests if item.path.startswith(SLICES)]
+            assert [method for method in writes if method != "GET"] == ["POST"]
+
+
+async def test_objects_of_a_deleted_kind_do_not_return_when_a_label_changes(node: Node) -> None:
+    class Both(Labelled):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            for devices in super().discover():
+                yield [*devices, dra.Device(name="pizza-0")]
+
+    node.api.put("configmaps", menu("ours", "pizza-0"))
+    async with running(node, SELECTING, Both()):
+        await eventually(lambda: node.published() == ["hot"])
+        with node.api.failing(404, below="/api/v1/namespaces/kitchen/configmaps"):
+            node.api.go_away()
+            node.api.listen()
+            await eventually(lambda: node.published() == ["hot", "pizza-0"])
+            node.api.put("nodes", {"metadata": {"name": NODE, "labels": {"oven": "cold"}}})
+            await eventually(lambda: "cold" in node.published())
+            assert node.published() == ["cold", "pizza-0"]
 
 
 async def test_change_of_the_node_without_new_labels_does_not_start_discover_again(node: Node) -> None:

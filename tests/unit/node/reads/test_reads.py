@@ -98,6 +98,31 @@ async def test_objects_declared_by_name_are_read_and_not_listed() -> None:
     assert caught.value.code == "undeclared-read"
 
 
+@pytest.mark.parametrize(
+    ("plural", "name", "namespace", "problem"),
+    [
+        ("configmaps", None, "kitchen", "name must be a text, got None"),
+        ("configmaps", "menu", 7, "namespace must be a text, got 7"),
+        ("configmaps", "menu", None, "configmaps are in namespaces; write namespace=…"),
+        ("nodes", "node-1", "kitchen", "nodes are not in namespaces; omit namespace=…"),
+    ],
+)
+async def test_object_that_cannot_be_read_is_refused_before_a_request(
+    plural: str, name: Any, namespace: Any, problem: str
+) -> None:
+    """Without a name, the API server would return all objects of the kind."""
+
+    class Reader(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            self.context.api.get("v1", plural, name, namespace)
+            return dra.Prepared()
+
+    reads = [dra.Reads("v1", "configmaps"), dra.Reads("v1", "nodes")]
+    async with unit(driver(Reader(), reads), objects=[MENU]) as bench:
+        with pytest.raises(dra.ConfigurationError, match=problem):
+            await bench.prepare("lunch", [dra.Device(name="pizza-0")])
+
+
 async def test_result_in_an_event_loop_is_refused_instead_of_blocking_it() -> None:
     class Blocking(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -190,6 +215,23 @@ def test_effect_that_was_called_without_a_context_says_where_it_has_one() -> Non
 def test_invalid_declaration_is_refused(wrong: Mapping[str, Any], problem: str) -> None:
     with pytest.raises(dra.ConfigurationError, match=problem):
         dra.Reads(**{"api_version": "v1", "plural": "configmaps", **wrong})
+
+
+@pytest.mark.parametrize("declared", [dra.Reads, dra.WatchedObject])
+@pytest.mark.parametrize(
+    ("namespace", "problem"),
+    [
+        (lambda _: None, "returned None, which is not the name of a namespace"),
+        (lambda _: "", "returned '', which is not the name of a namespace"),
+        (lambda _: "*", r"returned '\*', which is not the name of a namespace"),
+        (lambda settings: settings.town, "failed with the driver's settings: AttributeError"),
+    ],
+    ids=["none", "empty", "all", "no-settings"],
+)
+def test_namespace_of_the_settings_never_becomes_all_namespaces(declared: Any, namespace: Any, problem: str) -> None:
+    kind = {"api_version": "v1"} if declared is dra.Reads else {"group": "", "version": "v1", "name": "key"}
+    with pytest.raises(dra.ConfigurationError, match=problem):
+        declared(plural="secrets", namespace=namespace, **kind).namespace_for(None)
 
 
 def test_driver_refuses_what_is_not_a_declaration() -> None:
