@@ -412,19 +412,11 @@ class BlockingBench:
         within: float = 0,
     ) -> list[Prepared]:
         """See :meth:`Bench.prepare`."""
-        return self._background.call(
-            self._bench.prepare(
-                claim,
-                devices,
-                config=config,
-                configs=configs,
-                requests=requests,
-                capacity=capacity,
-                reserved_for=reserved_for,
-                admin_access=admin_access,
-                within=within,
-            )
-        )
+        prepared = self._bench.prepare(
+            claim, devices, config=config, configs=configs, requests=requests, capacity=capacity,
+            reserved_for=reserved_for, admin_access=admin_access, within=within,
+        )  # fmt: skip
+        return self._background.call(prepared)
 
     def unprepare(self, claim: str = "claim") -> None:
         """See :meth:`Bench.unprepare`."""

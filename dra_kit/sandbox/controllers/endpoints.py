@@ -112,7 +112,7 @@ class EndpointController:
 
 
 def endpoint_slices(service: ObjectView, pods: Sequence[ObjectView]) -> list[dict[str, Any]]:
-    """Return the EndpointSlices of a Service for pods with addresses; one without endpoints if there are no pods."""
+    """Return the EndpointSlices of a Service for pods with addresses; one without endpoints if no pod is given."""
     by_ports: dict[_Ports, list[ObjectView]] = {}
     for pod in pods:
         by_ports.setdefault(_ports(service, pod), []).append(pod)
