@@ -351,9 +351,10 @@ class _Session:
             request_timeout=request.request_timeout / 1000 or REQUEST_TIMEOUT,
         )
         seconds = self._seconds(remaining)
+        limit = asyncio.timeout(seconds)
         async with self._hooks.awaited():
             try:
-                async with asyncio.timeout(seconds) as limit:
+                async with limit:
                     await self._plugin.configure(self._parameters)
             except Exception as error:
                 cause = str(error) or type(error).__name__
