@@ -125,7 +125,7 @@ class ProcessRuntime:
             checked, because simulated hardware has none.
     """
 
-    version = f"{_SCHEME}1"
+    version: str = f"{_SCHEME}1"
     """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
 
     def __init__(

@@ -342,7 +342,7 @@ class NetworkNamespace:
                 f"network namespaces cannot be created: {error.strerror}; run the sandbox as root, or without "
                 "--network-namespaces: then a file stands for each"
             ) from None
-        self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+        self.path: Path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
 
     def interfaces(self) -> tuple[str, ...]:
         """See :class:`PodNetwork`."""
