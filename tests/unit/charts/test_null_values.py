@@ -16,6 +16,7 @@ from tests.unit.charts.rendering import CHART, DEPLOYED, Helm, Manifests
 from tests.unit.charts.test_options import SCHEMA, VALUES
 
 Paths = tuple[str, ...]
+pytestmark = pytest.mark.processes  # helm, for each of them
 NEEDED = {("driverName",), ("image", "repository"), ("image", "tag"), ("target",)}
 LEAVES = dict(set_paths(VALUES, SCHEMA))
 SCALARS = [path for path, value in LEAVES.items() if not isinstance(value, (dict, list)) and path not in NEEDED]

@@ -55,7 +55,7 @@ def test_a_method_is_shown_with_its_whole_text() -> None:
     [
         ("Prepared.env", "dra_kit.Prepared.env: Mapping[str, str]"),
         ("Context.node", "dra_kit.Context.node: NodeInfo"),
-        ("Driver.preparer", "dra_kit.Driver.preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT] | None"),
+        ("Driver.rescan_every", "dra_kit.Driver.rescan_every: float | None"),
         ("testing.Harness.namespace", "dra_kit.testing.Harness.namespace: str"),
     ],
 )

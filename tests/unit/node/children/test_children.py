@@ -44,6 +44,7 @@ class Shell(ChildProcess, id="shell"):
         return self.ready_file is None or self.ready_file.exists()
 
 
+pytestmark = pytest.mark.processes
 SLEEPS = "exec sleep 1000"
 
 
