@@ -10,7 +10,7 @@ import pytest
 from dra_kit.testing import Harness, Invalid, unit
 
 from nic_driver.driver import driver
-from nic_driver.inventory import Host, Nic, read_move
+from nic_driver.inventory import Host, Nic, is_offered, read_move
 from nic_driver.links import Link
 from nic_driver.pci import Pci
 from nic_driver.settings import Settings
@@ -94,6 +94,12 @@ def test_claim_keeps_what_its_class_sets(tmp_path: Path) -> None:
     move = read_move(held.state)
     assert move is not None
     assert (move.mtu, move.interface) == (9000, "net2")
+
+
+def test_hardware_with_an_address_is_offered_only_if_it_is_listed() -> None:
+    used = Link(name="ens1", pci="0000:02:00.0", has_address=True)
+    offered = [is_offered(used, Settings(interfaces=names), Pci()) for names in ("", "ens1", "other, ens*")]
+    assert offered == [False, True, True]
 
 
 def test_unknown_facts_are_not_published(tmp_path: Path) -> None:

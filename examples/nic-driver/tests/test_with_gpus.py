@@ -14,12 +14,11 @@ GPUS = PROJECT.parent / "gpu-driver"
 @pytest.mark.skipif(not GPUS.exists(), reason="the GPU driver is not next to this project")
 def test_gpu_and_interface_are_on_one_pcie_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(GPUS / "src"))
-    story = GPUS / "stories" / "08-gpu-and-nic"
     settings = {"fake_gpus": "h100"}
     with sandbox(str(GPUS), str(PROJECT), settings=settings) as bed, bed.harness("pair", directory=tmp_path) as harness:
-        harness.apply(story / "first.yaml")
-        harness.wait("first")
-        results = harness.claim("first")["status"]["allocation"]["devices"]["results"]
+        harness.apply(PROJECT / "stories" / "gpu-and-nic" / "pod.yaml")
+        harness.wait("trainer")
+        results = harness.claim("pair")["status"]["allocation"]["devices"]["results"]
         names = {item["driver"]: item["device"] for item in results}
         published = harness.devices()
         gpu, nic = (

@@ -40,10 +40,10 @@ class Planner(dra.Preparer[NicConfig, Nic, Host, Settings]):
             move = read_move(device.state)
             if move is None or move.shared or self.hardware.network.restore(move):
                 continue
-            if move.link.pci and self.hardware.pci.is_present(move.link.pci):
+            if not move.link.kind and self.hardware.pci.is_present(move.link.pci):
                 raise dra.TransientError(
-                    f"interface {move.link.name} ({move.link.pci}) is not on the node: the network namespace of its "
-                    "pod still exists; the kubelet tries again"
+                    f"interface {move.link.name} is not on the node: the network namespace of its pod still exists; "
+                    "the kubelet tries again"
                 )
 
     def _prepared(self, device: dra.AllocatedDevice[NicConfig, Nic], move: Move | None) -> dra.Prepared:

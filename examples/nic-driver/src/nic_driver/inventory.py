@@ -39,7 +39,7 @@ class Inventory(dra.DeviceProvider[Nic, Host, Settings]):
         states = [state for claim in self.context.prepared().values() for state in claim.states.values()]
         moved = [move.link for move in map(read_move, states) if move]
         there = [link for link in self.hardware.network.links() if not any(map(link.is_same, moved))]
-        offered = [link for link in there if _is_offered(link, settings, pci)]
+        offered = [link for link in there if is_offered(link, settings, pci)]
         # by name: of the interfaces that share one PCI function, the first is offered
         nics = {nic.name: nic for nic in (_nic(link, settings, pci) for link in reversed([*moved, *offered]))}
         yield [nics[name] for name in sorted(nics)]
@@ -58,12 +58,12 @@ def device_name(link: Link) -> str:
     return name if name == link.name else f"{name}-{crc32(link.name.encode()):08x}".strip("-")
 
 
-def _is_offered(link: Link, settings: Settings, pci: Pci) -> bool:
+def is_offered(link: Link, settings: Settings, pci: Pci) -> bool:
+    """Return whether pods may take an interface that is on the node."""
     if link.in_use or is_in(link.name, settings.exclude):
         return False
-    if link.pci:  # a card with virtual functions stays on the node
-        return not pci.has_functions(link.pci) or is_in(link.name, settings.shared)
-    return is_in(link.name, settings.interfaces) or is_in(link.name, settings.shared)
+    idle = bool(link.pci) and not link.has_address and not pci.has_functions(link.pci)
+    return idle or is_in(link.name, settings.interfaces) or is_in(link.name, settings.shared)
 
 
 def _nic(link: Link, settings: Settings, pci: Pci) -> Nic:

@@ -24,6 +24,7 @@ class Link(BaseModel):
         pci: the address of its PCI function; empty for a virtual interface.
         in_use: the node needs it: it has a default route, carries an interface that has one, belongs to a bridge or
             bond, or is the loopback interface.
+        has_address: it has an address on the node other than a link-local one, which it would lose in a pod.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -36,6 +37,7 @@ class Link(BaseModel):
     infiniband: bool = False
     pci: str = ""
     in_use: bool = False
+    has_address: bool = False
 
     def is_same(self, other: Link) -> bool:
         """Return whether both are the same interface; its name differs after it was in a pod."""
@@ -46,7 +48,7 @@ class Move(BaseModel):
     """What ``prepare`` decided about an interface, stored before anything is moved.
 
     Attributes:
-        link: the interface as it was on the node: what must be given back.
+        link: the interface on the node, before the move: what must be given back.
         interface: its name in the pod.
         mtu: its MTU in the pod.
         addresses: its addresses in the pod, with prefix length.

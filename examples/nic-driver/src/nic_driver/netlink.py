@@ -64,6 +64,7 @@ def _links(ip: Any) -> Iterator[tuple[int, Link]]:
     routes = [*ip.get_default_routes(socket.AF_INET), *ip.get_default_routes(socket.AF_INET6)]
     uplinks = {route.get("RTA_OIF") for route in routes}
     uplinks |= {hop["oif"] for route in routes for hop in route.get("RTA_MULTIPATH") or ()}
+    addresses = {address["index"] for address in ip.get_addr() if address["scope"] == 0}  # RT_SCOPE_UNIVERSE
     carrying: set[int | None] = set()
     while uplinks - carrying:  # below an uplink: the parent of a VLAN or macvlan, the peer of a veth
         carrying |= uplinks
@@ -81,6 +82,7 @@ def _links(ip: Any) -> Iterator[tuple[int, Link]]:
                 infiniband=message["ifi_type"] == _INFINIBAND,
                 pci=message.get("IFLA_PARENT_DEV_NAME") if message.get("IFLA_PARENT_DEV_BUS_NAME") == "pci" else "",
                 in_use=bool(index in carrying or message.get("IFLA_MASTER") or message["flags"] & _LOOPBACK),
+                has_address=index in addresses,
             ),
         )
 

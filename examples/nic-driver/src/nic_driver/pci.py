@@ -19,7 +19,7 @@ class Pci:
     dev: Path = Path("/dev")
 
     def is_present(self, address: str) -> bool:
-        """Return whether the function exists. It also does while its interface is in a pod."""
+        """Return whether the function exists, also while its interface is in a pod; True without an address."""
         return self._folder(address).exists()
 
     def has_functions(self, address: str) -> bool:
@@ -32,10 +32,11 @@ class Pci:
         An empty ``pcieRoot`` would align two devices of unknown roots.
         """
         folder = self._folder(address)
+        numa = _text(folder / "numa_node")  # -1: the machine has no NUMA nodes
         found: dict[str, str | int | None] = {
             "resource.kubernetes.io/pciBusID": address,
             "resource.kubernetes.io/pcieRoot": next(filter(_ROOT.fullmatch, folder.resolve().parts), None),
-            "resource.kubernetes.io/numaNode": _number(folder / "numa_node"),
+            "resource.kubernetes.io/numaNode": int(numa) if numa.isdecimal() else None,
             "vendor": _text(folder / "vendor").removeprefix("0x"),
             "deviceID": _text(folder / "device").removeprefix("0x"),
         }
@@ -68,8 +69,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text.isdecimal() else None  # -1: the machine has no NUMA nodes

@@ -13,7 +13,7 @@ class Settings(BaseModel):
     """Which interfaces are offered (patterns of names, with commas), and where the hardware is."""
 
     interfaces: str = Field(
-        default="", description="virtual interfaces to offer, such as 'veth-*,br-a'; interfaces of hardware always are"
+        default="", description="interfaces to offer as well as idle hardware, such as 'veth-*,eth2'"
     )
     exclude: str = Field(default="", description="interfaces that are never offered, such as 'ib*'")
     shared: str = Field(default="", description="interfaces that stay on the node; pods get macvlan interfaces on them")
