@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from copy import copy
@@ -558,7 +559,8 @@ def allocated_claim(
             result["adminAccess"] = True
         if device.allow_multiple_allocations:
             consumed = _consumed(device, driver, capacity)
-            result |= {"shareID": f"share-{reference.name}", "consumedCapacity": consumed}
+            share = str(uuid.uuid5(uuid.NAMESPACE_DNS, reference.name))  # the API accepts only UUIDs
+            result |= {"shareID": share, "consumedCapacity": consumed}
         results.append(result)
     entries = [
         {

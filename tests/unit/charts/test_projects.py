@@ -16,7 +16,10 @@ from tests.unit.project.projects import ANSWERS, PROJECTS
 
 @pytest.mark.parametrize(
     "project",
-    [*(PROJECTS / answers.project for answers in ANSWERS), PROJECT, PROJECT.parent / "gpu-driver"],
+    [
+        *(PROJECTS / answers.project for answers in ANSWERS),
+        *(PROJECT.parent / name for name in ("pizza-driver", "gpu-driver", "nic-driver")),
+    ],
     ids=lambda x: x.name,
 )
 def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm, tmp_path: Path) -> None:

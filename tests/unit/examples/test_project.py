@@ -69,7 +69,25 @@ GPU = Example(
     frozenset({*FIRST_STORY, "src/gpu_driver/config.py"}),
     frozenset({"docs", "src", "stories", "tests", "values.yaml"}),
 )
-EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU], ids=lambda example: example.folder.name)
+NIC = Example(
+    PROJECT.parent / "nic-driver",
+    frozenset(
+        {
+            "Makefile",  # its own story; this checkout
+            "README.md",
+            "demo/pod.yaml",
+            "deploy/values.yaml",
+            "deviceclasses.yaml",
+            "pyproject.toml",
+            "src/nic_driver/config.py",
+            "src/nic_driver/driver.py",
+            "tests/test_driver.py",
+        }
+    ),
+    frozenset(FIRST_STORY - {"tests/test_driver.py"}),
+    frozenset({"src", "stories", "tests", "values.yaml"}),
+)
+EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU, NIC], ids=lambda example: example.folder.name)
 
 
 @EXAMPLES
@@ -100,7 +118,7 @@ def _words(path: PurePosixPath) -> set[str]:
     return {word for part in path.parts for word in part.replace("_", ".").strip(".").split(".")}
 
 
-@pytest.mark.parametrize("example", [PIZZA, GPU], ids=["pizza", "gpu"])
+@EXAMPLES
 def test_an_image_is_built_without_an_active_environment(example: Example, tmp_path: Path) -> None:
     """dra-kit of this checkout is on no index: what needs it from there fails before the image is begun."""
     for name in ("Makefile", "pyproject.toml"):

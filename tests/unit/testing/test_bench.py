@@ -198,8 +198,9 @@ async def test_each_claim_has_a_share_of_its_own_of_a_device_that_may_be_shared(
     async with unit(Sharer()) as bench:
         [first] = await bench.prepare("lunch", [shared])
         [second] = await bench.prepare("dinner", [shared])
-    assert first.env["SHARE"] == "share-lunch memory=1Gi"
-    assert second.env["SHARE"] == "share-dinner memory=1Gi"
+    (share, taken), (other_share, other_taken) = (item.env["SHARE"].split() for item in (first, second))
+    assert (taken, other_taken) == ("memory=1Gi", "memory=1Gi")
+    assert share != other_share
 
 
 class Told(dra.Effect[int, FakeCard], id="told"):

@@ -71,6 +71,15 @@ async def test_hooks_get_devices_of_prepared_claims() -> None:
     assert isinstance(driver.pod_hooks, Pins)
 
 
+async def test_hooks_can_report_the_status_of_a_share() -> None:
+    shared = dra.Device(name="cpu-2", allow_multiple_allocations=True)
+    async with unit(pinning()) as bench:
+        await bench.prepare("fast", [shared])
+        await bench.prepare("slow", [shared])
+        first, second = await bench.pod_starts()
+    assert first.device.share_id != second.device.share_id
+
+
 def test_hooks_are_called_in_a_plain_function() -> None:
     with unit(pinning()) as bench:
         bench.prepare("fast", CPUS)

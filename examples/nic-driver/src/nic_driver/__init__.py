@@ -1,0 +1,1 @@
+"""The nic.example.com DRA driver."""

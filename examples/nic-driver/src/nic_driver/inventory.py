@@ -1,0 +1,83 @@
+"""The devices of a node: its network interfaces, also while they are in pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+import dra_kit as dra
+from pydantic import JsonValue
+from typing_extensions import override
+
+from nic_driver.links import Link, Move, Network
+from nic_driver.pci import Pci
+from nic_driver.settings import Settings, is_in
+
+
+class Nic(dra.Device):
+    """A network interface."""
+
+    link: Link
+
+
+@dataclass(frozen=True)
+class Host:
+    """The hardware of a node."""
+
+    network: Network
+    pci: Pci
+
+
+class Inventory(dra.DeviceProvider[Nic, Host, Settings]):
+    """Publishes the interfaces on the node and those in pods, which the kernel no longer shows on the node."""
+
+    @override
+    def discover(self) -> Iterator[Sequence[Nic]]:
+        settings, pci = self.context.settings, self.hardware.pci
+        states = [state for claim in self.context.prepared().values() for state in claim.states.values()]
+        moved = [move.link for move in map(read_move, states) if move]
+        there = [link for link in self.hardware.network.links() if not any(map(link.is_same, moved))]
+        offered = [link for link in there if is_offered(link, settings, pci)]
+        # by name: of the interfaces that share one PCI function, the first is offered
+        nics = {nic.name: nic for nic in (_nic(link, settings, pci) for link in reversed([*moved, *offered]))}
+        yield [nics[name] for name in sorted(nics)]
+
+
+def read_move(state: JsonValue) -> Move | None:
+    """Return what ``prepare`` stored; None for a claim that only inspects the interface."""
+    return None if state is None else Move.model_validate(state)
+
+
+def device_name(link: Link) -> str:
+    """Return the name of the device: of hardware its PCI address, which never changes."""
+    if link.pci:
+        return "nic-" + re.sub("[:.]", "-", link.pci)
+    name = re.sub("[^a-z0-9]+", "-", link.name.lower()).strip("-")
+    return name if name == link.name else f"{name}-{crc32(link.name.encode()):08x}".strip("-")
+
+
+def is_offered(link: Link, settings: Settings, pci: Pci) -> bool:
+    """Return whether pods may take an interface that is on the node."""
+    if link.in_use or is_in(link.name, settings.exclude):
+        return False
+    idle = bool(link.pci) and not link.has_address and not pci.has_functions(link.pci)
+    return idle or is_in(link.name, settings.interfaces) or is_in(link.name, settings.shared)
+
+
+def _nic(link: Link, settings: Settings, pci: Pci) -> Nic:
+    known = pci.attributes(link.pci) if link.pci else {}
+    return Nic(
+        name=device_name(link),
+        attributes={
+            "interface": link.name,
+            "mac": link.mac,
+            "type": "vf" if "pf" in known else link.kind or "hardware",
+            "linkType": "infiniband" if link.infiniband else "ethernet",
+            "rdma": bool(link.pci and pci.rdma_nodes(link.pci)),
+            **known,
+        },
+        allow_multiple_allocations=True if is_in(link.name, settings.shared) else None,
+        link=link,
+    )

@@ -1,0 +1,86 @@
+"""Network interfaces as the driver sees them, and what it must be able to do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from nic_driver.config import Route
+
+
+class Link(BaseModel):
+    """A network interface of the node.
+
+    Attributes:
+        name: its name on the node.
+        mac: its hardware address.
+        mtu: its MTU on the node.
+        up: whether it is up on the node.
+        kind: the kernel's kind of a virtual interface, such as ``veth``; empty for hardware.
+        infiniband: whether it is an InfiniBand interface (IPoIB), not an Ethernet interface.
+        pci: the address of its PCI function; empty for a virtual interface.
+        in_use: the node needs it: it has a default route, carries an interface that has one, belongs to a bridge or
+            bond, or is the loopback interface.
+        has_address: it has an address on the node other than a link-local one, which it would lose in a pod.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    mac: str = ""
+    mtu: int = 1500
+    up: bool = False
+    kind: str = ""
+    infiniband: bool = False
+    pci: str = ""
+    in_use: bool = False
+    has_address: bool = False
+
+    def is_same(self, other: Link) -> bool:
+        """Return whether both are the same interface; its name differs after it was in a pod."""
+        return self.pci == other.pci if self.pci and other.pci else self.mac == other.mac
+
+
+class Move(BaseModel):
+    """What ``prepare`` decided about an interface, stored before anything is moved.
+
+    Attributes:
+        link: the interface on the node, before the move: what must be given back.
+        interface: its name in the pod.
+        mtu: its MTU in the pod.
+        addresses: its addresses in the pod, with prefix length.
+        routes: routes in the pod.
+        shared: the interface stays on the node, and the pod gets a macvlan interface on it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    link: Link
+    interface: str
+    mtu: int
+    addresses: Sequence[str] = ()
+    routes: Sequence[Route] = ()
+    shared: bool = False
+
+
+class Network(Protocol):
+    """The interfaces of a node: those of the kernel, or simulated ones. All methods are idempotent."""
+
+    def links(self) -> Iterable[Link]:
+        """Return the interfaces that are on the node now; those in pods are missing."""
+
+    def attach(self, move: Move, netns: Path) -> str:
+        """Move the interface into a pod's network namespace, configure it, and return its hardware address.
+
+        Raises:
+            dra_kit.TransientError: it is not on the node, or the kernel rejects a step.
+        """
+
+    def detach(self, move: Move, netns: Path) -> None:
+        """Move the interface back, if it is in this network namespace."""
+
+    def restore(self, move: Move) -> bool:
+        """Give the interface its name and settings of the node back; return False if it is not on the node."""

@@ -1,0 +1,27 @@
+"""The settings of the driver. Each field is an option of ``dra-kit node``, such as ``--interfaces``."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class Settings(BaseModel):
+    """Which interfaces are offered (patterns of names, with commas), and where the hardware is."""
+
+    interfaces: str = Field(
+        default="", description="interfaces to offer as well as idle hardware, such as 'veth-*,eth2'"
+    )
+    exclude: str = Field(default="", description="interfaces that are never offered, such as 'ib*'")
+    shared: str = Field(default="", description="interfaces that stay on the node; pods get macvlan interfaces on them")
+    host_netns: Path = Field(default=Path("/proc/self/ns/net"), description="the network namespace of the node")
+    fake: Literal["", "two-cards"] = Field(default="", description="simulated hardware, in fake_dir; empty: real")
+    fake_dir: Path = Field(default=Path("/tmp/nic-driver"), description="directory of the simulated hardware")
+
+
+def is_in(name: str, patterns: str) -> bool:
+    """Return whether one of the patterns of a setting matches the name of an interface."""
+    return any(fnmatch(name, pattern.strip()) for pattern in patterns.split(","))
