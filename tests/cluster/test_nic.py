@@ -1,0 +1,82 @@
+"""The driver of examples/nic-driver on a real node: an interface moves into a pod and back, also after a kill -9."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import manifests
+from tests.cluster.find import REPOSITORY
+from tests.cluster.node_driver import node_driver
+from tests.cluster.plane import Plane
+from tests.cluster.processes import running
+from tests.life.switches import until
+
+PROJECT = REPOSITORY / "examples" / "nic-driver"
+DRIVER = "nic.example.com"
+CONFIG = {
+    "apiVersion": f"{DRIVER}/v1", "kind": "NicConfig", "name": "net1", "mtu": 1400, "addresses": ["10.1.2.3/24"],
+}  # fmt: skip
+SCRIPT = "ip -oneline address show dev net1; ip link show dev net1; exec sleep 100000"
+
+
+def ip(*arguments: str) -> str:
+    """What the command prints; empty if it fails."""
+    command = [shutil.which("ip") or "/sbin/ip", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stdout
+
+
+@pytest.fixture
+def interface() -> Iterator[str]:
+    """One end of a veth pair, which the driver offers."""
+    name = "dkit-nic0"
+    ip("link", "add", name, "type", "veth", "peer", "dkit-nic1")
+    assert "mtu 1500" in ip("link", "show", "dev", name)
+    try:
+        yield name
+    finally:
+        ip("link", "delete", "dkit-nic1")
+
+
+def test_an_interface_moves_into_a_pod_and_back(
+    node_plane: Plane, interface: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyroute2")
+    monkeypatch.setenv("DRIVER_INTERFACES", interface)
+    monkeypatch.setenv("PYTHONPATH", f"{PROJECT / 'src'}:{REPOSITORY}")
+    classes, plane = (PROJECT / "deviceclasses.yaml").read_text(encoding="utf-8"), node_plane
+    opaque = [{"opaque": {"driver": DRIVER, "parameters": CONFIG}}]
+    with node_driver(plane, "nic_driver.driver:driver", DRIVER, classes=classes, directory=tmp_path) as driver:
+        tail = driver.process.tail
+        plane.create(*manifests.guest("server", DRIVER, "sh", "-c", SCRIPT, request="nic", config=opaque))
+        try:
+            until("the pod to run", lambda: "mtu" in plane.kubectl("logs", "server", check=False).stdout, tail)
+            text = plane.kubectl("logs", "server").stdout
+            until("the status", lambda: devices(plane), tail)
+            [device] = devices(plane)
+            on_node = ip("link", "show", "dev", interface)
+
+            driver.process.process.kill()
+            driver.process.process.wait()
+            with running(driver.command, log=tmp_path / "again.log", directory=tmp_path) as again:
+                until("the driver", lambda: "NRI plugin" in again.tail() and "connected" in again.tail(), again.tail)
+                plane.kubectl("delete", "pod", "server")
+                until("the interface", lambda: "mtu 1500" in ip("link", "show", "dev", interface), again.tail)
+                plane.kubectl("delete", "resourceclaim", "server")
+        finally:
+            plane.kubectl("delete", "pod,resourceclaim", "server", "--ignore-not-found")
+
+    assert "inet 10.1.2.3/24" in text
+    assert "mtu 1400" in text
+    assert on_node == ""
+    assert device["networkData"]["interfaceName"] == "net1"
+    assert device["networkData"]["ips"] == ["10.1.2.3/24"]
+
+
+def devices(plane: Plane) -> list[dict[str, dict[str, object]]]:
+    found: list[dict[str, dict[str, object]]] = plane.get("resourceclaim", "server")["status"].get("devices", [])
+    return found
