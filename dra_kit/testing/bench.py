@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, ExitStack
 from copy import copy
 from pathlib import Path
 from typing import Any, Final
+from uuid import NAMESPACE_OID, uuid5
 
 from pydantic import BaseModel
 
@@ -563,7 +564,8 @@ def allocated_claim(
             result["adminAccess"] = True
         if device.allow_multiple_allocations:
             consumed = _consumed(device, driver, capacity)
-            result |= {"shareID": f"share-{reference.name}", "consumedCapacity": consumed}
+            share = uuid5(NAMESPACE_OID, f"{reference.uid}/{request}/{device.name}")
+            result |= {"shareID": str(share), "consumedCapacity": consumed}
         results.append(result)
     entries = [
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
@@ -188,7 +189,9 @@ def test_admin_access_needs_no_config_where_other_claims_do() -> None:
 class Sharer(dra.Preparer):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         taken = ",".join(f"{name}={amount}" for name, amount in device.consumed_capacity.items())
-        return dra.Prepared(env={"SHARE": f"{device.share_id} {taken}"})
+        return dra.Prepared(
+            env={"SHARE": f"{device.share_id} {taken}"}, status=dra.DeviceStatus(data={"share": device.share_id})
+        )
 
 
 async def test_each_claim_has_a_share_of_its_own_of_a_device_that_may_be_shared() -> None:
@@ -198,8 +201,9 @@ async def test_each_claim_has_a_share_of_its_own_of_a_device_that_may_be_shared(
     async with unit(Sharer()) as bench:
         [first] = await bench.prepare("lunch", [shared])
         [second] = await bench.prepare("dinner", [shared])
-    assert first.env["SHARE"] == "share-lunch memory=1Gi"
-    assert second.env["SHARE"] == "share-dinner memory=1Gi"
+    [share, amount] = first.env["SHARE"].split(maxsplit=1)
+    assert (str(UUID(share)), amount) == (share, "memory=1Gi")
+    assert second.env["SHARE"] != first.env["SHARE"]
 
 
 class Told(dra.Effect[int, FakeCard], id="told"):
