@@ -37,8 +37,9 @@ test-processes: install ## run tests that start processes: dev, sandbox, kill -9
 	$(BIN)/python -m pytest $(PARALLEL) -m processes tests/unit
 
 .PHONY: test-examples
-test-examples: install ## run the tests of examples/gpu-driver, without a GPU
-	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
+test-examples: install ## run the tests of examples/gpu-driver, without a GPU, and of examples/cpu-driver
+	for example in gpu cpu; do \
+	  (cd examples/$$example-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)) || exit; done
 
 .PHONY: test-gpu
 test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GPU; changes no setting
@@ -130,6 +131,7 @@ types: install ## check types with mypy --strict and pyright
 	$(BIN)/mypy
 	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
 	MYPYPATH=examples/gpu-driver/src $(BIN)/mypy -p gpu_driver
+	MYPYPATH=examples/cpu-driver/src $(BIN)/mypy -p cpu_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	@# the output also lists all modules; pyright ignores --pythonpath here and uses the python on the PATH
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=. $(BIN)/pyright --verifytypes dra_kit --ignoreexternal >$(VENV)/types.txt \
@@ -173,11 +175,12 @@ golden-projects: install ## after a change of templates/: generate tests/data/pr
 	$(BIN)/python -m tests.unit.project.projects
 	$(BIN)/dra-kit update --force examples/pizza-driver
 	$(BIN)/dra-kit update --force examples/gpu-driver
+	$(BIN)/dra-kit update --force examples/cpu-driver
 
 .PHONY: chart
 chart: install ## after a change of the chart: generate its schema, README tables, example values and snapshots
 	$(BIN)/python -m dra_kit.project.chart_schema
-	for example in pizza gpu; do \
+	for example in pizza gpu cpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	$(BIN)/python -m tests.unit.charts.snapshots
 

@@ -160,6 +160,7 @@ ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     "globs": {"image": DEPLOYED["image"], "globs": _GLOBS},
     "pizza-driver": _example("pizza-driver"),
     "gpu-driver": _example("gpu-driver"),
+    "cpu-driver": _example("cpu-driver"),
 }
 
 

@@ -69,7 +69,24 @@ GPU = Example(
     frozenset({*FIRST_STORY, "src/gpu_driver/config.py"}),
     frozenset({"docs", "src", "stories", "tests", "values.yaml"}),
 )
-EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU], ids=lambda example: example.folder.name)
+CPU = Example(
+    PROJECT.parent / "cpu-driver",
+    frozenset(
+        {
+            "AGENTS.md",
+            "Makefile",  # its own story; lint of single CPUs; this checkout
+            "README.md",
+            "demo/pod.yaml",
+            "deploy/values.yaml",
+            "deviceclasses.yaml",
+            "pyproject.toml",
+            "src/cpu_driver/driver.py",
+        }
+    ),
+    frozenset({*FIRST_STORY, "src/cpu_driver/config.py"}),
+    frozenset({"src", "stories", "tests", "topologies", "values.yaml"}),
+)
+EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU, CPU], ids=lambda example: example.folder.name)
 
 
 @EXAMPLES
@@ -100,7 +117,7 @@ def _words(path: PurePosixPath) -> set[str]:
     return {word for part in path.parts for word in part.replace("_", ".").strip(".").split(".")}
 
 
-@pytest.mark.parametrize("example", [PIZZA, GPU], ids=["pizza", "gpu"])
+@EXAMPLES
 def test_an_image_is_built_without_an_active_environment(example: Example, tmp_path: Path) -> None:
     """dra-kit of this checkout is on no index: what needs it from there fails before the image is begun."""
     for name in ("Makefile", "pyproject.toml"):
