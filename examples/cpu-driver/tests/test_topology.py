@@ -56,6 +56,13 @@ def test_machine_without_numa_and_l3_cache_is_read(tmp_path: Path) -> None:
     assert [(cpu.numa_node, cpu.cache) for cpu in cpus.values()] == [(0, -1), (0, 0)]
 
 
+def test_numa_nodes_without_memory_are_not_memory_nodes(tmp_path: Path) -> None:
+    write_sysfs(tmp_path, read_profile("{sockets: 2, cores: 1}"))
+    assert read_sysfs(tmp_path).memory_nodes({0, 1}) == {0, 1}
+    (tmp_path / "devices/system/node/has_memory").write_text("0\n", encoding="utf-8")
+    assert read_sysfs(tmp_path).memory_nodes({0, 1}) == {0}
+
+
 def test_this_machine_can_be_read() -> None:
     if not Path("/sys/devices/system/cpu/cpu0/topology").exists():
         pytest.skip("sysfs does not show the topology here")

@@ -45,11 +45,8 @@ class CpuHooks(dra.PodHooks[dra.Device, Machine, Settings]):
         self, pod: dra.RuntimePod, container: dra.RuntimeContainer, devices: Sequence[dra.HeldDevice[dra.Device]]
     ) -> dra.ContainerAdjustment:
         if cpus := _held(devices):
-            by_number = self.hardware.topology.by_number
-            nodes = {by_number[number].numa_node for number in cpus if number in by_number}
-            return dra.ContainerAdjustment(
-                cpus=format_cpus(cpus), memory_nodes=format_cpus(nodes) or None, updates=self._changes()
-            )
+            memory_nodes = format_cpus(self.hardware.topology.memory_nodes(cpus)) or None
+            return dra.ContainerAdjustment(cpus=format_cpus(cpus), memory_nodes=memory_nodes, updates=self._changes())
         pool = self._pool()
         if not pool:
             raise dra.TransientError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,13 +36,24 @@ class Cpu:
 
 
 class Topology:
-    """The CPUs of a machine that are online."""
+    """The CPUs of a machine that are online.
 
-    def __init__(self, cpus: Iterable[Cpu]) -> None:
+    Args:
+        cpus: the CPUs.
+        memory_nodes: NUMA nodes that have memory; by default all.
+    """
+
+    def __init__(self, cpus: Iterable[Cpu], memory_nodes: frozenset[int] | None = None) -> None:
         self.by_number: Mapping[int, Cpu] = {cpu.number: cpu for cpu in sorted(cpus, key=lambda cpu: cpu.number)}
         self.online = frozenset(self.by_number)
         self.cores = self.groups(lambda cpu: cpu.core)
         self.smt_enabled = len(self.cores) < len(self.online)
+        self._memory_nodes = memory_nodes
+
+    def memory_nodes(self, cpus: AbstractSet[int]) -> frozenset[int]:
+        """Return the NUMA nodes of CPUs, without those that have no memory, which no container can be limited to."""
+        nodes = frozenset(self.by_number[number].numa_node for number in cpus & self.online)
+        return nodes if self._memory_nodes is None else nodes & self._memory_nodes
 
     def groups(self, key: Callable[[Cpu], Hashable]) -> list[frozenset[int]]:
         """Return the CPUs grouped by a property, the group with the lowest CPU first."""
@@ -112,7 +124,10 @@ def read_sysfs(root: Path) -> Topology:
             core_type=core_types.get(number, "standard"),
         )
 
-    return Topology(map(cpu, parse_cpus(_read(folder / "online"))))
+    memory = devices / "system/node/has_memory"
+    return Topology(
+        map(cpu, parse_cpus(_read(folder / "online"))), parse_cpus(_read(memory)) if memory.exists() else None
+    )
 
 
 class Profile(BaseModel):
