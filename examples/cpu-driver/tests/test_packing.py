@@ -22,7 +22,7 @@ TOPOLOGIES = [read_profile(profile(name).read_text(encoding="utf-8")) for name i
         pytest.param("1-63", 16, "8-15,40-47", id="an L3 cache that is free as a whole"),
         pytest.param("0-63", 4, "0-1,32-33", id="whole cores"),
         pytest.param("0-63", 3, "0-1,32", id="whole cores, and a thread"),
-        pytest.param("0-3,33-35", 1, "0", id="the sibling of a CPU in use"),
+        pytest.param("0-3,32-34", 1, "3", id="the sibling of a CPU in use"),
         pytest.param("0-3,8-11,40-43", 4, "8-9,40-41", id="whole cores before single threads"),
         pytest.param("4-15,36-47", 8, "4-7,36-39", id="the cache that is left with least"),
         pytest.param("0,9,18,27", 3, "0,9,18", id="single threads"),
