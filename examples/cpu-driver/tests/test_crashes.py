@@ -17,8 +17,7 @@ def test_killed_driver_gives_each_container_its_cpus(dra: Harness) -> None:
     # a container that is created while the driver is dead fails, and is started again
     pods = (STORIES / "several-claims" / "pods.yaml").read_text(encoding="utf-8")
     dra.apply(pods.replace("restartPolicy: Never", "restartPolicy: Always"))
-    for name in ("first", "second"):
-        dra.wait_for(lambda name=name: "main" in dra.wait(name).containers)
+    dra.wait_for(lambda: all("main" in dra.wait(name).containers for name in ("first", "second")))
     first, second = (parse_cpus(dra.wait(name).containers["main"].cpuset or "") for name in ("first", "second"))
     assert (len(first), len(second), first & second) == (12, 8, frozenset())
     dra.delete("Pod/first")
