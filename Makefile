@@ -37,8 +37,9 @@ test-processes: install ## run tests that start processes: dev, sandbox, kill -9
 	$(BIN)/python -m pytest $(PARALLEL) -m processes tests/unit
 
 .PHONY: test-examples
-test-examples: install ## run the tests of examples/gpu-driver, without a GPU, and of examples/nic-driver
-	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
+test-examples: install ## run the tests of the GPU driver, without a GPU, and of the CPU and NIC drivers
+	for example in gpu cpu; do \
+	  (cd examples/$$example-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)) || exit; done
 	cd examples/nic-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest
 
 .PHONY: test-gpu
@@ -132,6 +133,7 @@ types: install ## check types with mypy --strict and pyright
 	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
 	MYPYPATH=examples/gpu-driver/src $(BIN)/mypy -p gpu_driver
 	MYPYPATH=examples/nic-driver/src $(BIN)/mypy -p nic_driver
+	MYPYPATH=examples/cpu-driver/src $(BIN)/mypy -p cpu_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	@# the output also lists all modules; pyright ignores --pythonpath here and uses the python on the PATH
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=. $(BIN)/pyright --verifytypes dra_kit --ignoreexternal >$(VENV)/types.txt \
@@ -176,11 +178,12 @@ golden-projects: install ## after a change of templates/: generate tests/data/pr
 	$(BIN)/dra-kit update --force examples/pizza-driver
 	$(BIN)/dra-kit update --force examples/gpu-driver
 	$(BIN)/dra-kit update --force examples/nic-driver
+	$(BIN)/dra-kit update --force examples/cpu-driver
 
 .PHONY: chart
 chart: install ## after a change of the chart: generate its schema, README tables, example values and snapshots
 	$(BIN)/python -m dra_kit.project.chart_schema
-	for example in pizza gpu nic; do \
+	for example in pizza gpu nic cpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	$(BIN)/python -m tests.unit.charts.snapshots
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from copy import copy
 from pathlib import Path
 from typing import Any, Final
+from uuid import NAMESPACE_OID, uuid5
 
 from pydantic import BaseModel
 
@@ -559,8 +559,8 @@ def allocated_claim(
             result["adminAccess"] = True
         if device.allow_multiple_allocations:
             consumed = _consumed(device, driver, capacity)
-            share = str(uuid.uuid5(uuid.NAMESPACE_DNS, reference.name))  # the API accepts only UUIDs
-            result |= {"shareID": share, "consumedCapacity": consumed}
+            share = uuid5(NAMESPACE_OID, f"{reference.uid}/{request}/{device.name}")
+            result |= {"shareID": str(share), "consumedCapacity": consumed}
         results.append(result)
     entries = [
         {

@@ -272,5 +272,5 @@ def is_ready(claim: ObjectView) -> bool:
 def _conditions(claim: ObjectView, result: ObjectView) -> dict[str, Any]:
     for device in claim.get("status", {}).get("devices", []):
         if all(device.get(name) == result.get(name) for name in ("driver", "pool", "device", "shareID")):
-            return {item["type"]: item for item in device.get("conditions", [])}
+            return {item["type"]: item for item in device.get("conditions") or ()}
     return {}

@@ -320,7 +320,7 @@ async def _claim(cluster: Cluster, namespace: str, name: str, events: Iterable[M
 
 
 def _conditions(devices: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    found = [{item["type"]: item["status"] for item in device.get("conditions", [])} for device in devices]
+    found = [{item["type"]: item["status"] for item in device.get("conditions") or ()} for device in devices]
     kinds = {kind for conditions in found for kind in conditions}
     return {kind: tuple(conditions.get(kind, "none") for conditions in found) for kind in kinds}
 

@@ -161,6 +161,7 @@ ROWS: Final[Mapping[str, Mapping[str, Any]]] = {
     "pizza-driver": _example("pizza-driver"),
     "gpu-driver": _example("gpu-driver"),
     "nic-driver": _example("nic-driver"),
+    "cpu-driver": _example("cpu-driver"),
 }
 
 

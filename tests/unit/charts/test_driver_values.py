@@ -84,7 +84,7 @@ def write(project: Path, text: str) -> None:
     (project / "deploy" / "values.yaml").write_text(textwrap.dedent(text))
 
 
-@pytest.mark.parametrize("example", ["pizza-driver", "gpu-driver", "nic-driver"])
+@pytest.mark.parametrize("example", ["pizza-driver", "gpu-driver", "nic-driver", "cpu-driver"])
 def test_the_file_of_an_example_is_what_the_command_makes(example: str) -> None:
     project = EXAMPLES / example
     assert (project / "values.yaml").read_text() == made(project), "`make chart`, and look at `git diff`"
@@ -92,8 +92,13 @@ def test_the_file_of_an_example_is_what_the_command_makes(example: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "name"),
-    [(CHART, "pizza"), (EXAMPLES / "gpu-driver", "gpu"), (EXAMPLES / "nic-driver", "nic")],
-    ids=["pizza", "gpu", "nic"],
+    [
+        (CHART, "pizza"),
+        (EXAMPLES / "gpu-driver", "gpu"),
+        (EXAMPLES / "nic-driver", "nic"),
+        (EXAMPLES / "cpu-driver", "cpu"),
+    ],
+    ids=["pizza", "gpu", "nic", "cpu"],
 )
 def test_one_command_that_a_page_names_installs_an_example(page: Path, name: str) -> None:
     text = (page / "README.md").read_text()

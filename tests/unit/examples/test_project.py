@@ -87,7 +87,24 @@ NIC = Example(
     frozenset(FIRST_STORY - {"tests/test_driver.py"}),
     frozenset({"src", "stories", "tests", "values.yaml"}),
 )
-EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU, NIC], ids=lambda example: example.folder.name)
+CPU = Example(
+    PROJECT.parent / "cpu-driver",
+    frozenset(
+        {
+            "AGENTS.md",
+            "Makefile",  # its own story; lint of single CPUs; this checkout
+            "README.md",
+            "demo/pod.yaml",
+            "deploy/values.yaml",
+            "deviceclasses.yaml",
+            "pyproject.toml",
+            "src/cpu_driver/driver.py",
+        }
+    ),
+    frozenset({*FIRST_STORY, "src/cpu_driver/config.py"}),
+    frozenset({"src", "stories", "tests", "topologies", "values.yaml"}),
+)
+EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU, NIC, CPU], ids=lambda example: example.folder.name)
 
 
 @EXAMPLES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
@@ -188,7 +189,9 @@ def test_admin_access_needs_no_config_where_other_claims_do() -> None:
 class Sharer(dra.Preparer):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         taken = ",".join(f"{name}={amount}" for name, amount in device.consumed_capacity.items())
-        return dra.Prepared(env={"SHARE": f"{device.share_id} {taken}"})
+        return dra.Prepared(
+            env={"SHARE": f"{device.share_id} {taken}"}, status=dra.DeviceStatus(data={"share": device.share_id})
+        )
 
 
 async def test_each_claim_has_a_share_of_its_own_of_a_device_that_may_be_shared() -> None:
@@ -200,7 +203,7 @@ async def test_each_claim_has_a_share_of_its_own_of_a_device_that_may_be_shared(
         [second] = await bench.prepare("dinner", [shared])
     (share, taken), (other_share, other_taken) = (item.env["SHARE"].split() for item in (first, second))
     assert (taken, other_taken) == ("memory=1Gi", "memory=1Gi")
-    assert share != other_share
+    assert str(UUID(share)) == share != other_share
 
 
 class Told(dra.Effect[int, FakeCard], id="told"):

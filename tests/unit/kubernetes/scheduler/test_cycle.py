@@ -265,10 +265,13 @@ def binding(status: str, *, failed: bool = False) -> list[Object]:
         pytest.param(binding("True"), True, True, id="ready"),
         pytest.param(binding("False"), False, True, id="not yet ready"),
         pytest.param(binding("False"), True, False, id="never ready"),
+        pytest.param(None, False, True, id="null, as the API server stores a status without conditions"),
         pytest.param(binding("False", failed=True), False, False, id="failed"),
     ],
 )
-def test_devices_that_fail_binding_are_released(conditions: list[Object], overdue: bool, available: bool) -> None:
+def test_devices_that_fail_binding_are_released(
+    conditions: list[Object] | None, overdue: bool, available: bool
+) -> None:
     cluster = Cluster({"node-1": devices(1)})
     cluster.hold(cluster.place(cluster.ask("a", exactly())))
     status = cluster.claims["default", "a"]["status"]

@@ -89,6 +89,17 @@ async def test_passing_story_leaves_nothing_behind(cluster: Cluster, tmp_path: P
     assert not cluster.node
 
 
+async def test_devices_whose_status_has_no_conditions_have_none(cluster: Cluster, tmp_path: Path) -> None:
+    def serve(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "ResourceClaim":  # as the API server stores a status with data alone
+            item["status"]["devices"] = [{"driver": DRIVER, "conditions": None, "data": {"crust": "thin"}}]
+
+    cluster.on_create = serve
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
+    assert result.passed, result.report()
+
+
 async def test_story_runs_in_its_own_labelled_namespace(cluster: Cluster, tmp_path: Path) -> None:
     expect = f"namespace: {{labels: {{kitchen: open}}}}{RUNNING}"
 

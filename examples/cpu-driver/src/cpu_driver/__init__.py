@@ -1,0 +1,1 @@
+"""The dra.cpu DRA driver."""
