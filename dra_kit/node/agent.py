@@ -58,10 +58,11 @@ from dra_kit.node.kubelet_connection import (
 )
 from dra_kit.node.locks import NamedLocks, NodeLocks
 from dra_kit.node.operation_socket import STATUS, WHO, OperationServer
-from dra_kit.node.pod_hooks import HookPlugin, PodHooksPart, StartedPods
+from dra_kit.node.pod_hooks import HookPlugin, PodHooksPart
 from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
+from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.node.vanished_devices import VanishedDevices

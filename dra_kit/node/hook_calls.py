@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from dra_kit.author.calls import call, describe_raised_error, run_in_thread
@@ -154,7 +153,7 @@ class HookCalls:
         try:
             with span(f"driver code {hook}"):
                 returned = await call(getattr(self._hooks, hook), *arguments)
-                if inspect.isgenerator(returned):  # its body is the author's code, which may block
+                if isinstance(returned, Iterator):  # what it does next is the author's code, which may block
                     returned = await run_in_thread(tuple, returned)
         except Exception as error:
             if not late:

@@ -13,16 +13,30 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.kubelet.nri import CallError
+from dra_kit.node import pod_hooks
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import run_decommission
 from tests.support.api import eventually
 from tests.support.nri_runtime import ConnectedPlugin, Runtime
 from tests.support.probes import ask
 from tests.unit.node.drivers import Oven
-from tests.unit.node.pod_hooks.runtime_node import Recorder, Stateful, container, creates, hooked, pod, socket
+from tests.unit.node.pod_hooks.runtime_node import (
+    OfAllPods,
+    Recorder,
+    Stateful,
+    container,
+    creates,
+    hooked,
+    pod,
+    socket,
+)
 from tests.unit.node.role import DRIVER, Node
 
 ADDRESS = "127.0.0.1:0"
+OF_TEMPLATE: dict[str, Any] = {
+    "annotations": {"resource.kubernetes.io/pod-claim-name": "lunch"},
+    "owner": {"apiVersion": "v1", "kind": "Pod", "name": "web", "controller": True},
+}
 
 
 class Counting(Runtime):
@@ -127,6 +141,59 @@ async def test_containers_do_not_start_while_synchronize_fails(node: Node) -> No
         with pytest.raises(CallError, match=r"Broken\.synchronize raised OSError: cpuset cannot be read"):
             await creates(runtime, web, container(node, web, lunch))
         assert hooks.calls == []
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shareable claim", "claim from a template"])
+async def test_other_pods_start_while_synchronize_fails(node: Node, shared: bool) -> None:
+    class Broken(Recorder):
+        def synchronize(self, pods: Any) -> Any:
+            raise OSError("cpuset cannot be read")
+
+    hooks, web = Broken(), pod()
+    elsewhere = pod("new-version-of-the-driver", namespace="drivers")
+    async with Runtime(socket(node)) as runtime, node.running(hooked(hooks)):
+        await node.prepare(node.claim(reserved_for=["web"], **{} if shared else OF_TEMPLATE))
+        await runtime.until(1)
+        await runtime.pod_event("RunPodSandbox", elsewhere)
+        _, unmounted = await creates(runtime, elsewhere, container(node, elsewhere))
+        assert unmounted == []
+        with pytest.raises(CallError, match="cpuset cannot be read"):
+            await runtime.pod_event("RunPodSandbox", web)
+        if shared:  # it may be one that shares the claim
+            with pytest.raises(CallError, match="cpuset cannot be read"):
+                await runtime.pod_event("RunPodSandbox", pod("neighbour"))
+        else:
+            await runtime.pod_event("RunPodSandbox", pod("neighbour"))
+        assert hooks.calls == []
+
+
+async def test_no_pod_starts_while_synchronize_of_all_pods_fails(node: Node) -> None:
+    class Broken(OfAllPods):
+        def synchronize(self, pods: Any) -> Any:
+            raise OSError("cpuset cannot be read")
+
+    async with Runtime(socket(node)) as runtime, node.running(hooked(Broken())):
+        await runtime.until(1)
+        with pytest.raises(CallError, match="cpuset cannot be read"):
+            await runtime.pod_event("RunPodSandbox", pod())
+
+
+async def test_state_that_cannot_be_written_does_not_stop_the_process(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_hooks, "TRY_AGAIN", 0.01)
+    blocking = node.root / "state/pod-hooks"
+    blocking.parent.mkdir(parents=True)
+    blocking.touch()
+    async with (
+        Runtime(socket(node)) as runtime,
+        node.running(hooked(Recorder()), probe_address=ADDRESS) as agent,
+    ):
+        await eventually(lambda: f"pod-hooks is waiting: {blocking}/hooks-have-run cannot be" in readiness(agent))
+        await node.prepare(node.claim(reserved_for=["web"]))
+        blocking.unlink()
+        await runtime.until(1)
+        await eventually(lambda: readiness(agent) == "ok\n")
 
 
 async def test_removed_driver_runs_hooks_until_its_claims_are_released_and_leaves_nothing(node: Node) -> None:

@@ -507,6 +507,39 @@ async def test_pods_that_ended_without_the_driver_are_forgotten(node: Node) -> N
             assert list((node.root / "state/pod-hooks/started").iterdir()) == []
 
 
+async def test_sandbox_that_is_removed_without_a_stop_is_forgotten(node: Node) -> None:
+    web = pod()
+    async with Runtime(socket(node)) as runtime, connected(node, Recorder(), runtime):
+        await node.prepare(node.claim(reserved_for=["web"]))
+        await runtime.pod_event("RunPodSandbox", web)
+        await runtime.pod_event("RemovePodSandbox", web)  # the runtime failed after the hook
+        assert list((node.root / "state/pod-hooks/started").iterdir()) == []
+
+
+async def test_synchronization_does_not_read_a_shared_claim_for_each_pod(node: Node) -> None:
+    pods = [pod(f"pod-{number}", pid=7) for number in range(30)]
+    hooks = Recorder()
+    async with Runtime(socket(node), pods=pods) as runtime:
+        async with connected(node, hooks, runtime):
+            await node.prepare(node.claim(reserved_for=["web"]))
+        lunch = node.claim(reserved_for=["web", "pod-3"])
+        before = node.gets(lunch)
+        async with connected(node, hooks, runtime):
+            assert node.gets(lunch) - before < 10
+    assert hooks.calls == ["synchronize", "synchronize pod-3", "pod_starts pod-3"]
+
+
+async def test_error_of_a_lazy_result_is_the_authors(node: Node) -> None:
+    class Lazy(dra.PodHooks):
+        def pod_starts(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice]) -> Any:
+            return map(int, ["eth0"])
+
+    async with Runtime(socket(node)) as runtime, connected(node, Lazy(), runtime):
+        await node.prepare(node.claim(reserved_for=["web"]))
+        with pytest.raises(CallError, match=r"Lazy\.pod_starts raised ValueError: invalid literal"):
+            await runtime.pod_event("RunPodSandbox", pod())
+
+
 async def test_device_node_that_the_driver_cannot_see_is_reported(node: Node) -> None:
     hooks, web = Recorder(), pod()
     hooks.adjustment = dra.ContainerAdjustment(device_nodes=[dra.DeviceNode(path="/dev/none")])
