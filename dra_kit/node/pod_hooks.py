@@ -8,6 +8,7 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -372,9 +373,20 @@ class HookPlugin(Plugin):
     def _recorded(
         self, pod: pb.PodSandbox, containers: Iterable[pb.Container]
     ) -> tuple[list[ClaimRecord], list[ClaimRecord]]:
-        """Return the claims of a pod by records, or by CDI devices from the kubelet, and those that it may share."""
+        """Return the claims of a pod by records, or by its containers' CDI devices, and those that it may share.
+
+        Only the kubelet gives a container CDI devices, for claims of its pod. Runtimes that do not report them report
+        the mounts that they have made.
+        """
         earlier = self._started.claims(pod.id) or frozenset[str]()
-        named = {item.name for container in containers for item in container.cdi_devices}
+        given = list(containers)
+        named = {item.name for container in given for item in container.cdi_devices}
+        mounted = {
+            (item.destination, item.source)
+            for container in given
+            if not container.cdi_devices
+            for item in container.mounts
+        }
         held, others = list[ClaimRecord](), list[ClaimRecord]()
         for record in self._store.claims():
             if record.is_in_force(self._boot_id) and record.namespace == pod.namespace:
@@ -382,10 +394,15 @@ class HookPlugin(Plugin):
                     record.uid in earlier
                     or _has_pod(record.consumers, pod)
                     or any(name in named for item in record.devices for name in self._own_names(item.cdi_devices))
+                    or self._is_guarded(record, mounted)
                 )
                 (held if is_held else others).append(record)
         # the kubelet does not prepare a claim again for further pods; only its owner can use one from a template
         return held, [record for record in others if not (record.consumers and record.pod_claim_name)]
+
+    def _is_guarded(self, record: ClaimRecord, mounted: AbstractSet[tuple[str, str]]) -> bool:
+        guard = self._guard.mount(record.uid)
+        return (guard.container_path, guard.host_path) in mounted
 
     async def _was_added(self, record: ClaimRecord, pod: pb.PodSandbox, reserved: _Reserved) -> bool:
         """Return whether a pod uses a claim that was prepared for others."""
