@@ -181,7 +181,10 @@ class NodeAgent:
         claim_events, started = ClaimEvents(), self._started
         metadata_dir = settings.state(name) / "device-metadata"
         metadata, guard = MetadataFiles(metadata_dir, name), HookGuard(settings.state(name) / "pod-hooks", name)
-        status, files = ClaimStatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
+        status, files = (
+            ClaimStatusWriter(self._client, name, self._store),
+            ClaimFiles(cdi, metadata, guard if driver.pod_hooks is None and self._decommission is None else None),
+        )
         runner = PreparerRunner(
             driver, driver.configs.with_settings(settings.author), inventory, effect_engine, boot_id, started,
             metadata, hardware, effect_verifier, checks_device_files=settings.check_device_nodes,

@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.unit.node.pod_hooks.runtime_node import (
     container,
     creates,
     hooked,
+    missing,
     pod,
     socket,
 )
@@ -194,6 +196,21 @@ async def test_state_that_cannot_be_written_does_not_stop_the_process(
         blocking.unlink()
         await runtime.until(1)
         await eventually(lambda: readiness(agent) == "ok\n")
+
+
+async def test_claims_lose_their_guard_when_a_release_has_no_hooks_any_more(node: Node) -> None:
+    async with Runtime(socket(node)):
+        lunch = node.claim(reserved_for=["web"])
+        async with node.running(hooked(Recorder())):
+            await node.prepare(lunch)
+            before = container(node, pod(), lunch)
+            assert [Path(path).name for path in missing(before)] == ["driver-is-not-connected-to-the-container-runtime"]
+        async with node.running(dra.Driver(DRIVER, provider=Oven(), preparer=Stateful())):
+            await eventually(lambda: missing(container(node, pod(), lunch)) == [])
+            after = container(node, pod(), lunch)
+            assert len(after.mounts) == len(before.mounts) - 1
+        async with node.running(hooked(Recorder())):  # an older release again
+            await eventually(lambda: len(container(node, pod(), lunch).mounts) == len(before.mounts))
 
 
 async def test_removed_driver_runs_hooks_until_its_claims_are_released_and_leaves_nothing(node: Node) -> None:
