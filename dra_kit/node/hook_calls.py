@@ -68,6 +68,19 @@ def device_updates(facts: Iterable[DeviceFacts]) -> dict[ClaimReference, list[De
     return found
 
 
+def checked_updates(updates: Iterable[ContainerUpdate]) -> tuple[ContainerUpdate, ...]:
+    """Return what the author's code gives to ``runtime.update``.
+
+    Raises:
+        InvalidPrepared: an item has another type.
+    """
+    given = tuple(updates)
+    for item in given:
+        if not isinstance(item, ContainerUpdate):
+            raise InvalidPrepared(f"runtime.update got a {type(item).__name__}; give it {_WRITE[ContainerUpdate]}")
+    return given
+
+
 class HookCalls:
     """Calls the hooks of one driver; each method runs in a thread, or in the event loop if it is ``async def``.
 

@@ -30,7 +30,7 @@ from dra_kit.author.pod_hooks import (
     RuntimePod,
 )
 from dra_kit.author.prepared import DeviceNode, Mount
-from dra_kit.errors import DraKitError, InvalidPrepared, StoreError, TransientError, Unavailable
+from dra_kit.errors import DraKitError, StoreError, TransientError, Unavailable
 from dra_kit.kubelet.cdi.edits import device_variable
 from dra_kit.kubelet.cdi.store import claim_kind
 from dra_kit.kubelet.nri import HOOKS, ClientState, HookEvent, NriClient, NriError, Plugin, RuntimeParameters
@@ -41,7 +41,7 @@ from dra_kit.node.claims.events import log_failure
 from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.updates import DeviceUpdateWriter
 from dra_kit.node.context import NodeContext
-from dra_kit.node.hook_calls import HookCalls, device_updates, held_devices
+from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
 from dra_kit.node.locks import NamedLocks
 from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.records import ClaimRecord
@@ -483,12 +483,7 @@ class ConnectedRuntime(Runtime):
 
     @override
     def update(self, updates: Iterable[ContainerUpdate]) -> PendingResult[Sequence[ContainerUpdate]]:
-        given = tuple(updates)
-        for item in given:
-            if not isinstance(item, ContainerUpdate):
-                raise InvalidPrepared(
-                    f"runtime.update got a {type(item).__name__}; give it dra_kit.ContainerUpdate(container=…, …)"
-                )
+        given = checked_updates(updates)
 
         async def update() -> Sequence[ContainerUpdate]:
             client = self._client()
