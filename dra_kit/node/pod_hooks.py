@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
 from prometheus_client import Metric
 from typing_extensions import override
@@ -232,6 +233,7 @@ class HookPlugin(Plugin):
         self._consumers = consumers
         self._own_kind = f"{claim_kind(driver)}="
         self._without: OrderedDict[tuple[str, str], None] = OrderedDict()  # UIDs of pods, and of claims they do not use
+        self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by UID of the pod
         self.runtime: RuntimeParameters | None = None
 
     @property
@@ -344,13 +346,15 @@ class HookPlugin(Plugin):
         if not self._calls.has("pod_starts"):
             return
         claims = {device.claim.uid for device in pod.devices}
-        done = self._started.claims(pod.id)
-        if done is not None and claims <= done:
-            return
-        facts = await self._calls.pod_starts(pod)
-        for claim, updates in device_updates(facts).items():
-            await self._updates.store(claim, updates, who="pod_starts returned")
-        self._started.add(pod.id, claims)
+        # a synchronization may find a pod whose hook is late, and has continued since the last connection
+        async with self._starting.setdefault(pod.uid, asyncio.Lock()):
+            done = self._started.claims(pod.id)
+            if done is not None and claims <= done:
+                return
+            facts = await self._calls.pod_starts(pod)
+            for claim, updates in device_updates(facts).items():
+                await self._updates.store(claim, updates, who="pod_starts returned")
+            self._started.add(pod.id, claims)
 
     def _devices(self, records: Iterable[ClaimRecord]) -> Iterator[HeldDevice[Any]]:
         for record in records:
@@ -541,6 +545,7 @@ class PodHooksPart:
         self._locks = locks
         self._client: NriClient | None = None
         self._reconnects = self._skipped = 0  # of earlier clients
+        self._looking_failed = ""  # why the last look for a younger process failed
         self._problem = f"{type(hooks).__name__}.startup has not returned yet"
         hooks.runtime = ConnectedRuntime(asyncio.get_running_loop(), lambda: self._client)
 
@@ -633,10 +638,13 @@ class PodHooksPart:
 
     def _is_succeeded(self) -> bool:
         try:
-            return self._locks.held_elsewhere("successor")
+            found, problem = self._locks.held_elsewhere("successor"), ""
         except StoreError as error:  # a failing disk must not stop the process
-            logger.warning("younger processes not looked for", extra={"error": str(error), "code": error.code})
-            return False
+            found, problem = False, str(error)
+            if problem != self._looking_failed:
+                logger.warning("younger processes not looked for", extra={"error": problem, "code": error.code})
+        self._looking_failed = problem
+        return found
 
     def _allowed(self) -> float:
         runtime = self._plugin.runtime

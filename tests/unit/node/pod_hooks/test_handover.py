@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
+from dra_kit.errors import StoreError
 from dra_kit.kubelet.nri import CallError
 from dra_kit.node import pod_hooks
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import run_decommission
+from dra_kit.node.locks import NamedLocks
 from tests.support.api import eventually
 from tests.support.nri_runtime import ConnectedPlugin, Runtime
 from tests.support.probes import ask
@@ -196,6 +198,51 @@ async def test_state_that_cannot_be_written_does_not_stop_the_process(
         blocking.unlink()
         await runtime.until(1)
         await eventually(lambda: readiness(agent) == "ok\n")
+
+
+async def test_late_hook_of_the_last_connection_is_not_called_again_meanwhile(node: Node) -> None:
+    go_on, entered = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def pod_starts(self, pod: dra.RuntimePod, devices: Any) -> Any:
+            self._call("pod_starts", pod)
+            entered.set()
+            go_on.wait(60)
+
+    hooks, web, path = Slow(), pod(pid=7), socket(node)
+    async with node.running(hooked(hooks)):
+        async with Runtime(path) as runtime:
+            await runtime.until(1)
+            await node.prepare(node.claim(reserved_for=["web"]))
+            starting = asyncio.create_task(runtime.pod_event("RunPodSandbox", web))
+            await eventually(entered.is_set)
+        starting.cancel()
+        async with Runtime(path, pods=(web,)) as runtime:
+            await eventually(lambda: "synchronize web" in hooks.calls)
+            await asyncio.sleep(0.1)  # in which it would be called
+            go_on.set()
+            await runtime.until(1)
+            await runtime.pod_event("RunPodSandbox", web)
+    assert hooks.calls == ["synchronize", "pod_starts web", "synchronize web"]
+
+
+async def test_failing_disk_is_logged_once_and_keeps_the_connection(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pod_hooks, "LOOK_EVERY", 0.01)
+    looks = 0
+
+    def fail(locks: NamedLocks, name: str) -> bool:
+        nonlocal looks
+        looks += 1
+        raise StoreError("lock cannot be read")
+
+    async with Runtime(socket(node)) as runtime, node.running(hooked(Recorder())) as agent:
+        await runtime.until(1)
+        monkeypatch.setattr(NamedLocks, "held_elsewhere", fail)
+        await eventually(lambda: looks > 5)
+        assert has_hooks(agent)
+    assert caplog.text.count("younger processes not looked for") == 1
 
 
 async def test_claims_lose_their_guard_when_a_release_has_no_hooks_any_more(node: Node) -> None:
