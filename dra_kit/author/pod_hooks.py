@@ -243,7 +243,7 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     def synchronize(self, pods: Sequence[RuntimePod]) -> HookResult:
         """Return updates for containers that exist, after each connection with the runtime and before other hooks.
 
-        Until it has succeeded, no pod and no container of the node starts.
+        Until it has succeeded, no pod in scope starts, and none that may use a claim of this driver in its namespace.
 
         Args:
             pods: all in scope, with their devices and containers, including sandboxes that have stopped.

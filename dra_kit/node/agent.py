@@ -58,10 +58,11 @@ from dra_kit.node.kubelet_connection import (
 )
 from dra_kit.node.locks import NamedLocks, NodeLocks
 from dra_kit.node.operation_socket import STATUS, WHO, OperationServer
-from dra_kit.node.pod_hooks import HookPlugin, PodHooksPart, StartedPods
+from dra_kit.node.pod_hooks import HookPlugin, PodHooksPart
 from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
+from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.node.vanished_devices import VanishedDevices
@@ -180,7 +181,10 @@ class NodeAgent:
         claim_events, started = ClaimEvents(), self._started
         metadata_dir = settings.state(name) / "device-metadata"
         metadata, guard = MetadataFiles(metadata_dir, name), HookGuard(settings.state(name) / "pod-hooks", name)
-        status, files = ClaimStatusWriter(self._client, name, self._store), ClaimFiles(cdi, metadata)
+        status, files = (
+            ClaimStatusWriter(self._client, name, self._store),
+            ClaimFiles(cdi, metadata, guard if driver.pod_hooks is None and self._decommission is None else None),
+        )
         runner = PreparerRunner(
             driver, driver.configs.with_settings(settings.author), inventory, effect_engine, boot_id, started,
             metadata, hardware, effect_verifier, checks_device_files=settings.check_device_nodes,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from dra_kit.author.calls import call, describe_raised_error, run_in_thread
@@ -67,6 +66,19 @@ def device_updates(facts: Iterable[DeviceFacts]) -> dict[ClaimReference, list[De
         )
         found.setdefault(device.claim, []).append(update)
     return found
+
+
+def checked_updates(updates: Iterable[ContainerUpdate]) -> tuple[ContainerUpdate, ...]:
+    """Return what the author's code gives to ``runtime.update``.
+
+    Raises:
+        InvalidPrepared: an item has another type.
+    """
+    given = tuple(updates)
+    for item in given:
+        if not isinstance(item, ContainerUpdate):
+            raise InvalidPrepared(f"runtime.update got a {type(item).__name__}; give it {_WRITE[ContainerUpdate]}")
+    return given
 
 
 class HookCalls:
@@ -154,7 +166,7 @@ class HookCalls:
         try:
             with span(f"driver code {hook}"):
                 returned = await call(getattr(self._hooks, hook), *arguments)
-                if inspect.isgenerator(returned):  # its body is the author's code, which may block
+                if isinstance(returned, Iterator):  # what it does next is the author's code, which may block
                     returned = await run_in_thread(tuple, returned)
         except Exception as error:
             if not late:

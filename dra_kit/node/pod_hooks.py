@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
-from urllib.parse import quote, unquote
+from typing import Any, Final, Literal, TypeAlias
+from weakref import WeakValueDictionary
 
-from msgspec import Struct
 from prometheus_client import Metric
 from typing_extensions import override
 
@@ -31,7 +31,7 @@ from dra_kit.author.pod_hooks import (
     RuntimePod,
 )
 from dra_kit.author.prepared import DeviceNode, Mount
-from dra_kit.errors import DraKitError, InvalidPrepared, StoreError, TransientError, Unavailable
+from dra_kit.errors import DraKitError, StoreError, TransientError, Unavailable
 from dra_kit.kubelet.cdi.edits import device_variable
 from dra_kit.kubelet.cdi.store import claim_kind
 from dra_kit.kubelet.nri import HOOKS, ClientState, HookEvent, NriClient, NriError, Plugin, RuntimeParameters
@@ -42,8 +42,9 @@ from dra_kit.node.claims.events import log_failure
 from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.updates import DeviceUpdateWriter
 from dra_kit.node.context import NodeContext
-from dra_kit.node.hook_calls import HookCalls, device_updates, held_devices
-from dra_kit.node.locks import HeldLock, NamedLocks
+from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
+from dra_kit.node.locks import NamedLocks
+from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.process.metrics import HOOK_CALLS, HOOKS_SKIPPED, RUNTIME_CONNECTED, RUNTIME_RECONNECTS
@@ -57,7 +58,7 @@ READ_WITHIN: Final = 0.7
 LOOK_EVERY: Final = 0.2
 """Seconds between two checks whether a younger process takes over the connection."""
 TRY_AGAIN: Final = 2.0
-"""Seconds until a lock is tried again that could not be taken because the disk fails."""
+"""Seconds until a file or lock is tried again after an error of the disk."""
 _CLOSED: Final = 0.1  # seconds in which the runtime notices that a connection was closed
 _REMEMBERED: Final = 10_000  # pods that do not use a claim
 
@@ -186,84 +187,15 @@ def adjustment_message(adjustment: ContainerAdjustment, mounts: Iterable[Mount] 
     return pb.CreateContainerResponse(adjust=adjust, update=map(update_message, adjustment.updates))
 
 
-# -- which pods have had their hook
-
-
-class _Started(Struct, frozen=True):
-    """A sandbox whose pod hook has succeeded, and the UIDs of the claims that its pod held then."""
-
-    boot: str
-    claims: tuple[str, ...]
-
-
-class StartedPods:
-    """The sandboxes whose pod hook has succeeded in this boot: a file each, shared by the driver's processes."""
-
-    def __init__(self, directory: Path, boot_id: str) -> None:
-        self._directory = directory
-        self._boot_id = boot_id
-
-    def claims(self, sandbox: str) -> frozenset[str] | None:
-        """Return the claims that the pod held when its hook succeeded; None if it has not succeeded.
-
-        Raises:
-            StoreError: that cannot be read.
-        """
-        try:
-            content = json.loads(self._path(sandbox).read_text())
-            return frozenset(content["claims"]) if content["boot"] == self._boot_id else None
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, LookupError, TypeError):  # the hook runs again
-            return None
-        except OSError as error:
-            raise self._error(error) from error
-
-    def add(self, sandbox: str, claims: Iterable[str]) -> None:
-        """Record that the pod hook of a sandbox has succeeded.
-
-        Raises:
-            StoreError: that cannot be written.
-        """
-        path = self._path(sandbox)
-        temporary = path.with_name(f".{path.name}")
-        try:
-            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"boot": self._boot_id, "claims": sorted(claims)}))
-            temporary.replace(path)
-        except OSError as error:
-            raise self._error(error) from error
-
-    def remove(self, sandbox: str) -> None:
-        """Forget a sandbox that has ended; a file that cannot be removed is removed by :meth:`retain`."""
-        try:
-            self._path(sandbox).unlink(missing_ok=True)
-        except OSError as error:
-            logger.warning("ended pod sandbox not forgotten", extra={"error": str(self._error(error))})
-
-    def retain(self, sandboxes: Iterable[str]) -> None:
-        """Forget all sandboxes but these."""
-        known = set(sandboxes)
-        if self._directory.is_dir():
-            for name in os.listdir(self._directory):  # noqa: PTH208 - names are needed, not paths
-                if unquote(name) not in known:
-                    self.remove(unquote(name))
-
-    def _path(self, sandbox: str) -> Path:
-        return self._directory / quote(sandbox, safe="")
-
-    def _error(self, error: OSError) -> StoreError:
-        return StoreError(
-            f"list of started pods {self._directory} cannot be read or written: {error}; check that the disk is "
-            "writable and not full (--state-dir)"
-        )
-
-
 # -- the hooks
 
 
 class _Refused(Exception):
     """The answer to the runtime, with a text for users."""
+
+
+_Reserved: TypeAlias = dict[str, Sequence[ConsumerReference] | None]
+"""For whom claims are reserved, by UID; None if that could not be read."""
 
 
 class HookPlugin(Plugin):
@@ -301,6 +233,7 @@ class HookPlugin(Plugin):
         self._consumers = consumers
         self._own_kind = f"{claim_kind(driver)}="
         self._without: OrderedDict[tuple[str, str], None] = OrderedDict()  # UIDs of pods, and of claims they do not use
+        self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by UID of the pod
         self.runtime: RuntimeParameters | None = None
 
     @property
@@ -308,7 +241,8 @@ class HookPlugin(Plugin):
     def events(self) -> Sequence[HookEvent]:
         wanted = {pb.CREATE_CONTAINER}
         if self._calls.has("pod_starts"):
-            wanted |= {pb.RUN_POD_SANDBOX, pb.STOP_POD_SANDBOX}
+            # after an error of others, the runtime removes a sandbox that it does not stop
+            wanted |= {pb.RUN_POD_SANDBOX, pb.STOP_POD_SANDBOX, pb.REMOVE_POD_SANDBOX}
         if self._calls.has("pod_stops"):
             wanted.add(pb.STOP_POD_SANDBOX)
         return [event for event in HOOKS if event.event in wanted]
@@ -332,9 +266,10 @@ class HookPlugin(Plugin):
         for container in containers:
             by_pod.setdefault(container.pod_sandbox_id, []).append(container)
         known: list[tuple[pb.PodSandbox, RuntimePod]] = []
+        reserved: _Reserved = {}  # each claim is read once, not for each pod
         for pod in pods:
             of_pod = by_pod.get(pod.id, [])
-            records = await self._held(pod, of_pod)
+            records = await self._held(pod, of_pod, reserved)
             if records or self._all_pods:
                 found = [_container(item, created=True) for item in of_pod]
                 known.append((pod, _pod(pod, self._devices(records), found)))
@@ -346,6 +281,16 @@ class HookPlugin(Plugin):
                 with suppress(_Refused), self._reported("pod that started without the driver not repaired"):
                     await self._start_once(described)
         return map(update_message, updates)
+
+    @override
+    def needs_synchronization(self, pod: pb.PodSandbox, container: pb.Container | None) -> bool:
+        if self._all_pods:
+            return True
+        try:
+            held, shareable = self._recorded(pod, () if container is None else (container,))
+        except StoreError:
+            return True
+        return bool(held) or any((pod.uid, record.uid) not in self._without for record in shareable)
 
     @override
     async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
@@ -384,6 +329,10 @@ class HookPlugin(Plugin):
                 await self._calls.pod_stops(_pod(pod, self._devices(records)))
         self._started.remove(pod.id)
 
+    @override
+    async def remove_pod_sandbox(self, pod: pb.PodSandbox) -> None:
+        self._started.remove(pod.id)
+
     @contextmanager
     def _reported(self, message: str) -> Iterator[None]:
         """Log an error, and raise what users may read: the text is shown in the pod's Events."""
@@ -397,13 +346,15 @@ class HookPlugin(Plugin):
         if not self._calls.has("pod_starts"):
             return
         claims = {device.claim.uid for device in pod.devices}
-        done = self._started.claims(pod.id)
-        if done is not None and claims <= done:
-            return
-        facts = await self._calls.pod_starts(pod)
-        for claim, updates in device_updates(facts).items():
-            await self._updates.store(claim, updates, who="pod_starts returned")
-        self._started.add(pod.id, claims)
+        # a synchronization may find a pod whose hook is late, and has continued since the last connection
+        async with self._starting.setdefault(pod.uid, asyncio.Lock()):
+            done = self._started.claims(pod.id)
+            if done is not None and claims <= done:
+                return
+            facts = await self._calls.pod_starts(pod)
+            for claim, updates in device_updates(facts).items():
+                await self._updates.store(claim, updates, who="pod_starts returned")
+            self._started.add(pod.id, claims)
 
     def _devices(self, records: Iterable[ClaimRecord]) -> Iterator[HeldDevice[Any]]:
         for record in records:
@@ -411,10 +362,35 @@ class HookPlugin(Plugin):
 
     # -- which claims a pod holds, and which of their devices a container uses
 
-    async def _held(self, pod: pb.PodSandbox, containers: Iterable[pb.Container]) -> list[ClaimRecord]:
-        """Return the claims of a pod that are prepared in this boot: by records, or by CDI devices from the kubelet."""
+    async def _held(
+        self, pod: pb.PodSandbox, containers: Iterable[pb.Container], reserved: _Reserved | None = None
+    ) -> list[ClaimRecord]:
+        """Return the claims of a pod that are prepared in this boot.
+
+        ``reserved`` has what the API server has answered already; by default it is asked.
+        """
+        held, shareable = self._recorded(pod, containers)
+        known = {} if reserved is None else reserved
+        added = await asyncio.gather(*(self._was_added(record, pod, known) for record in shareable))
+        return held + [record for record, is_held in zip(shareable, added, strict=True) if is_held]
+
+    def _recorded(
+        self, pod: pb.PodSandbox, containers: Iterable[pb.Container]
+    ) -> tuple[list[ClaimRecord], list[ClaimRecord]]:
+        """Return the claims of a pod by records, or by its containers' CDI devices, and those that it may share.
+
+        Only the kubelet gives a container CDI devices, for claims of its pod. Runtimes that do not report them report
+        the mounts that they have made.
+        """
         earlier = self._started.claims(pod.id) or frozenset[str]()
-        named = {item.name for container in containers for item in container.cdi_devices}
+        given = list(containers)
+        named = {item.name for container in given for item in container.cdi_devices}
+        mounted = {
+            (item.destination, item.source)
+            for container in given
+            if not container.cdi_devices
+            for item in container.mounts
+        }
         held, others = list[ClaimRecord](), list[ClaimRecord]()
         for record in self._store.claims():
             if record.is_in_force(self._boot_id) and record.namespace == pod.namespace:
@@ -422,25 +398,25 @@ class HookPlugin(Plugin):
                     record.uid in earlier
                     or _has_pod(record.consumers, pod)
                     or any(name in named for item in record.devices for name in self._own_names(item.cdi_devices))
+                    or self._is_guarded(record, mounted)
                 )
                 (held if is_held else others).append(record)
         # the kubelet does not prepare a claim again for further pods; only its owner can use one from a template
-        shareable = [record for record in others if not (record.consumers and record.pod_claim_name)]
-        added = await asyncio.gather(*(self._was_added(record, pod) for record in shareable))
-        return held + [record for record, is_held in zip(shareable, added, strict=True) if is_held]
+        return held, [record for record in others if not (record.consumers and record.pod_claim_name)]
 
-    async def _was_added(self, record: ClaimRecord, pod: pb.PodSandbox) -> bool:
+    def _is_guarded(self, record: ClaimRecord, mounted: AbstractSet[tuple[str, str]]) -> bool:
+        guard = self._guard.mount(record.uid)
+        return (guard.container_path, guard.host_path) in mounted
+
+    async def _was_added(self, record: ClaimRecord, pod: pb.PodSandbox, reserved: _Reserved) -> bool:
         """Return whether a pod uses a claim that was prepared for others."""
         key = (pod.uid, record.uid)
         if key in self._without:
             return False
-        try:
-            async with asyncio.timeout(READ_WITHIN):
-                consumers = await self._consumers(record.reference)
-        except (DraKitError, TimeoutError) as error:
-            # not an error of this pod, which may not use the claim: if it does, the guard keeps its containers away
-            fields = {"claim": str(record.reference), "error": str(error) or "no answer", "code": "kube-unavailable"}
-            logger.warning("pods that use a claim cannot be read", extra=fields)
+        if record.uid not in reserved:
+            reserved[record.uid] = await self._read_consumers(record)
+        consumers = reserved[record.uid]
+        if consumers is None:
             return False
         if _has_pod(consumers, pod):
             return True
@@ -448,6 +424,17 @@ class HookPlugin(Plugin):
         if len(self._without) > _REMEMBERED:
             self._without.popitem(last=False)
         return False
+
+    async def _read_consumers(self, record: ClaimRecord) -> Sequence[ConsumerReference] | None:
+        """Return for whom a claim is reserved; None if the API server does not answer in time."""
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                return await self._consumers(record.reference)
+        except (DraKitError, TimeoutError) as error:
+            # not an error of a pod, which may not use the claim: if it does, the guard keeps its containers away
+            fields = {"claim": str(record.reference), "error": str(error) or "no answer", "code": "kube-unavailable"}
+            logger.warning("pods that use a claim cannot be read", extra=fields)
+            return None
 
     def _own_names(self, cdi_devices: Iterable[str]) -> Iterator[str]:
         """Yield the names that only this claim has; an author may add names of others."""
@@ -500,12 +487,7 @@ class ConnectedRuntime(Runtime):
 
     @override
     def update(self, updates: Iterable[ContainerUpdate]) -> PendingResult[Sequence[ContainerUpdate]]:
-        given = tuple(updates)
-        for item in given:
-            if not isinstance(item, ContainerUpdate):
-                raise InvalidPrepared(
-                    f"runtime.update got a {type(item).__name__}; give it dra_kit.ContainerUpdate(container=…, …)"
-                )
+        given = checked_updates(updates)
 
         async def update() -> Sequence[ContainerUpdate]:
             client = self._client()
@@ -563,6 +545,7 @@ class PodHooksPart:
         self._locks = locks
         self._client: NriClient | None = None
         self._reconnects = self._skipped = 0  # of earlier clients
+        self._looking_failed = ""  # why the last look for a younger process failed
         self._problem = f"{type(hooks).__name__}.startup has not returned yet"
         hooks.runtime = ConnectedRuntime(asyncio.get_running_loop(), lambda: self._client)
 
@@ -595,13 +578,13 @@ class PodHooksPart:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready while hooks run, or those of a younger process do."""
-        await asyncio.to_thread(self._guard.create)
+        await self._repeat(partial(asyncio.to_thread, self._guard.create))
         await call(self._hooks.startup, self._context)
         self._problem = "another process of the driver is connected to the container runtime"
         connection, successor = (self._locks.hold(name) for name in ("connection", "successor"))
-        await _take(successor)
+        await self._repeat(successor.take)
         try:
-            await _take(connection)
+            await self._repeat(connection.take)
         finally:
             successor.give_up()
         while True:
@@ -612,7 +595,23 @@ class PodHooksPart:
             logger.info("a younger process connects to the container runtime")
             ready.set()  # its readiness counts
             await asyncio.sleep(LOOK_EVERY)  # so that it takes the lock first
-            await _take(connection)
+            await self._repeat(connection.take)
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[object]]) -> None:
+        """Repeat what needs the disk until it succeeds: a failing disk must not stop the process."""
+        problem = self._problem
+        while True:
+            try:
+                await attempt()
+            except StoreError as error:
+                if self._problem != str(error):
+                    fields = {"error": str(error), "code": error.code}
+                    logger.error("not connected to the container runtime", extra=fields)
+                self._problem = str(error)
+                await asyncio.sleep(TRY_AGAIN)
+            else:
+                self._problem = problem
+                return
 
     async def _serve(self, ready: asyncio.Event) -> None:
         """Be connected until a younger process asks for the connection."""
@@ -639,22 +638,14 @@ class PodHooksPart:
 
     def _is_succeeded(self) -> bool:
         try:
-            return self._locks.held_elsewhere("successor")
+            found, problem = self._locks.held_elsewhere("successor"), ""
         except StoreError as error:  # a failing disk must not stop the process
-            logger.warning("younger processes not looked for", extra={"error": str(error), "code": error.code})
-            return False
+            found, problem = False, str(error)
+            if problem != self._looking_failed:
+                logger.warning("younger processes not looked for", extra={"error": problem, "code": error.code})
+        self._looking_failed = problem
+        return found
 
     def _allowed(self) -> float:
         runtime = self._plugin.runtime
         return ANSWERED_WITHIN * (2.0 if runtime is None else runtime.request_timeout)
-
-
-async def _take(lock: HeldLock) -> None:
-    while True:
-        try:
-            await lock.take()
-        except StoreError as error:  # a failing disk must not stop the process
-            logger.error("not connected to the container runtime", extra={"error": str(error), "code": error.code})
-            await asyncio.sleep(TRY_AGAIN)
-        else:
-            return

@@ -42,7 +42,7 @@ from dra_kit.author.preparer import Preparer
 from dra_kit.author.provider import DeviceProvider
 from dra_kit.client.api import ObjectList
 from dra_kit.client.resources import Resource
-from dra_kit.errors import ConfigurationError, NotFound, NotYet
+from dra_kit.errors import ConfigurationError, NotFound, NotYet, TransientError
 from dra_kit.kubernetes.allocator.capacity import capacity_share
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
 from dra_kit.kubernetes.manifests.documents import check_objects
@@ -62,7 +62,7 @@ from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.engine import EffectEngine, EffectReverter
 from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.verifier import EffectVerifier
-from dra_kit.node.hook_calls import HookCalls, device_updates, held_devices
+from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
 from dra_kit.node.locks import NamedLocks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
@@ -336,7 +336,9 @@ class Bench:
         facts = await self._hooks.pod_starts(self._pod(pod))
         names = {record.uid: name for name, record in self._records.items()}
         for claim, updates in device_updates(facts).items():
-            name = names[claim.uid]
+            name = names.get(claim.uid)
+            if name is None:
+                raise TransientError(f"claim {claim} was released; make a pod of claims that are prepared")
             self._records[name] = apply_facts(self._records[name], updates, "pod_starts returned")
         return facts
 
@@ -476,7 +478,7 @@ class _RecordingRuntime(Runtime):
 
     def update(self, updates: Iterable[ContainerUpdate]) -> PendingResult[Sequence[ContainerUpdate]]:
         """See :class:`dra_kit.Runtime`."""
-        given = list(updates)
+        given = checked_updates(updates)
 
         async def update() -> Sequence[ContainerUpdate]:
             self.updates += given

@@ -250,10 +250,11 @@ class HookRunner:
 
         async def hook() -> Any:
             async with turn:
-                run.waits_for = "the plugin has not synchronized"
-                failure = await asyncio.shield(synchronization)
-                if failure and event.starts:
-                    raise NotSynchronized(failure)
+                if self._plugin.needs_synchronization(pod, container):
+                    run.waits_for = "the plugin has not synchronized"
+                    failure = await asyncio.shield(synchronization)
+                    if failure and event.starts:
+                        raise NotSynchronized(failure)
                 run.waits_for = ""
                 return await getattr(self._plugin, event.hook)(*arguments)
 

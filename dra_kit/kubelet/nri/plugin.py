@@ -93,14 +93,23 @@ class Plugin:
     ) -> Iterable[ContainerUpdate]:
         """Compare your state with everything that the runtime has; called for each connection before other hooks.
 
-        Hooks wait until it returns. If it raises, pods and containers do not start, and the runtime is asked for
-        everything again after a pause.
+        Hooks wait until it returns, except where :meth:`needs_synchronization` returns False. If it raises, pods and
+        containers do not start, and the runtime is asked for everything again after a pause.
 
         Returns:
             Updates of containers.
         """
         del pods, containers
         return ()
+
+    def needs_synchronization(self, pod: PodSandbox, container: Container | None) -> bool:
+        """Return whether the hooks of a pod, or of a container of it, wait until :meth:`synchronize` has succeeded.
+
+        Return False for what does not concern the plugin, or a failing ``synchronize`` keeps every pod of the node from
+        starting, also one that would replace the plugin. It must not block.
+        """
+        del pod, container
+        return True
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         """React to a new sandbox of a pod: its network namespace exists, its containers do not."""

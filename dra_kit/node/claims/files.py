@@ -11,6 +11,7 @@ from pathlib import Path
 from dra_kit.errors import DraKitError, PermanentError
 from dra_kit.kubelet.cdi.spec import DEVICE_RULE, valid_device_name
 from dra_kit.kubelet.cdi.store import SpecStore, spec_file_name
+from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.node.deadlines import run_in_thread_to_completion
 from dra_kit.node.failpoints import Failpoint, hit
@@ -110,11 +111,17 @@ class ClaimFiles:
     """The CDI specs and metadata files of claims, derived from the records.
 
     The methods block, and raise a StoreError if a directory cannot be read or written.
+
+    Args:
+        cdi: the directory of CDI specs.
+        metadata: the directory of metadata.
+        former_guard: of claims that a release with pod hooks has prepared; None for a driver that has some.
     """
 
-    def __init__(self, cdi: SpecStore, metadata: MetadataFiles) -> None:
+    def __init__(self, cdi: SpecStore, metadata: MetadataFiles, former_guard: HookGuard | None = None) -> None:
         self._cdi = cdi
         self._metadata = metadata
+        self._former_guard = former_guard
         self._written: dict[str, ClaimRecord] = {}
         self._unwritten: set[str] = set()
 
@@ -122,8 +129,9 @@ class ClaimFiles:
         """Write the files of a record; the CDI spec comes last, since it refers to the others."""
         self._unwritten.add(record.uid)
         self._metadata.write(record)
-        if record.spec is not None:
-            self._cdi.write(record.uid, record.spec)
+        if (spec := record.spec) is not None:
+            guard = self._former_guard
+            self._cdi.write(record.uid, spec if guard is None else guard.lifted(spec, record.uid))
         self._written[record.uid] = record
         self._unwritten.discard(record.uid)
         hit(Failpoint.FILES_WRITTEN)

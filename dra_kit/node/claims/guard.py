@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dra_kit.author.prepared import Mount
 from dra_kit.errors import StoreError
+from dra_kit.kubelet.cdi.spec import Spec
 
 IN_CONTAINER: Final = PurePosixPath("/var/run/dra-kit")
 _MISSING: Final = "driver-is-not-connected-to-the-container-runtime"
@@ -43,6 +44,12 @@ class HookGuard(Struct, frozen=True):
     def replacement(self, claim_uid: str) -> Mount:
         """Return the mount that replaces it in a container whose hooks have run."""
         return self._mount(claim_uid, _PRESENT)
+
+    def lifted(self, spec: Spec, claim_uid: str) -> Spec:
+        """Return a claim's CDI spec without the mount: the driver has no hooks any more, so nothing replaces it."""
+        fails, edits = self.mount(claim_uid), spec.container_edits
+        kept = tuple(item for item in edits.mounts if item.host_path != fails.host_path)
+        return spec.model_copy(update={"container_edits": edits.model_copy(update={"mounts": kept})})
 
     def path(self, claim_uid: str) -> str:
         """Return the place of both in a container."""

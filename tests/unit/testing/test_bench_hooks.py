@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,22 @@ async def test_errors_are_those_of_a_node() -> None:
             await bench.pod_starts("broken")
         with pytest.raises(InvalidPrepared, match="pod_starts returned metadata of device node-1/cpu-2, but prepare"):
             await bench.pod_starts()
+        ended = bench.pod("web")
+        await bench.unprepare("fast")
+        with pytest.raises(TransientError, match="claim default/fast was released"):
+            await bench.pod_starts(ended)
+
+
+async def test_update_of_the_wrong_type_is_rejected_as_on_a_node() -> None:
+    class Careless(dra.PodHooks):
+        def container_starts(self, pod: dra.RuntimePod, container: dra.RuntimeContainer, devices: Any) -> None:
+            self.runtime.update([dra.ContainerAdjustment(cpus="7")])  # type: ignore[list-item]
+
+    driver = dra.Driver("dra.cpu", provider=Slots(), preparer=Stores(), pod_hooks=Careless())
+    async with unit(driver) as bench:
+        await bench.prepare("fast", CPUS)
+        with pytest.raises(InvalidPrepared, match=r"runtime\.update got a ContainerAdjustment; give it dra_kit\.Cont"):
+            await bench.container_starts()
 
 
 async def test_driver_without_hooks_has_none_to_call() -> None:

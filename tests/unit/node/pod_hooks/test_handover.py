@@ -7,22 +7,40 @@ import shutil
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dra_kit as dra
+from dra_kit.errors import StoreError
 from dra_kit.kubelet.nri import CallError
+from dra_kit.node import pod_hooks
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import run_decommission
+from dra_kit.node.locks import NamedLocks
 from tests.support.api import eventually
 from tests.support.nri_runtime import ConnectedPlugin, Runtime
 from tests.support.probes import ask
 from tests.unit.node.drivers import Oven
-from tests.unit.node.pod_hooks.runtime_node import Recorder, Stateful, container, creates, hooked, pod, socket
+from tests.unit.node.pod_hooks.runtime_node import (
+    OfAllPods,
+    Recorder,
+    Stateful,
+    container,
+    creates,
+    hooked,
+    missing,
+    pod,
+    socket,
+)
 from tests.unit.node.role import DRIVER, Node
 
 ADDRESS = "127.0.0.1:0"
+OF_TEMPLATE: dict[str, Any] = {
+    "annotations": {"resource.kubernetes.io/pod-claim-name": "lunch"},
+    "owner": {"apiVersion": "v1", "kind": "Pod", "name": "web", "controller": True},
+}
 
 
 class Counting(Runtime):
@@ -127,6 +145,119 @@ async def test_containers_do_not_start_while_synchronize_fails(node: Node) -> No
         with pytest.raises(CallError, match=r"Broken\.synchronize raised OSError: cpuset cannot be read"):
             await creates(runtime, web, container(node, web, lunch))
         assert hooks.calls == []
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shareable claim", "claim from a template"])
+async def test_other_pods_start_while_synchronize_fails(node: Node, shared: bool) -> None:
+    class Broken(Recorder):
+        def synchronize(self, pods: Any) -> Any:
+            raise OSError("cpuset cannot be read")
+
+    hooks, web = Broken(), pod()
+    elsewhere = pod("new-version-of-the-driver", namespace="drivers")
+    async with Runtime(socket(node)) as runtime, node.running(hooked(hooks)):
+        await node.prepare(node.claim(reserved_for=["web"], **{} if shared else OF_TEMPLATE))
+        await runtime.until(1)
+        await runtime.pod_event("RunPodSandbox", elsewhere)
+        _, unmounted = await creates(runtime, elsewhere, container(node, elsewhere))
+        assert unmounted == []
+        with pytest.raises(CallError, match="cpuset cannot be read"):
+            await runtime.pod_event("RunPodSandbox", web)
+        if shared:  # it may be one that shares the claim
+            with pytest.raises(CallError, match="cpuset cannot be read"):
+                await runtime.pod_event("RunPodSandbox", pod("neighbour"))
+        else:
+            await runtime.pod_event("RunPodSandbox", pod("neighbour"))
+        assert hooks.calls == []
+
+
+async def test_no_pod_starts_while_synchronize_of_all_pods_fails(node: Node) -> None:
+    class Broken(OfAllPods):
+        def synchronize(self, pods: Any) -> Any:
+            raise OSError("cpuset cannot be read")
+
+    async with Runtime(socket(node)) as runtime, node.running(hooked(Broken())):
+        await runtime.until(1)
+        with pytest.raises(CallError, match="cpuset cannot be read"):
+            await runtime.pod_event("RunPodSandbox", pod())
+
+
+async def test_state_that_cannot_be_written_does_not_stop_the_process(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_hooks, "TRY_AGAIN", 0.01)
+    blocking = node.root / "state/pod-hooks"
+    blocking.parent.mkdir(parents=True)
+    blocking.touch()
+    async with (
+        Runtime(socket(node)) as runtime,
+        node.running(hooked(Recorder()), probe_address=ADDRESS) as agent,
+    ):
+        await eventually(lambda: f"pod-hooks is waiting: {blocking}/hooks-have-run cannot be" in readiness(agent))
+        await node.prepare(node.claim(reserved_for=["web"]))
+        blocking.unlink()
+        await runtime.until(1)
+        await eventually(lambda: readiness(agent) == "ok\n")
+
+
+async def test_late_hook_of_the_last_connection_is_not_called_again_meanwhile(node: Node) -> None:
+    go_on, entered = threading.Event(), threading.Event()
+
+    class Slow(Recorder):
+        def pod_starts(self, pod: dra.RuntimePod, devices: Any) -> Any:
+            self._call("pod_starts", pod)
+            entered.set()
+            go_on.wait(60)
+
+    hooks, web, path = Slow(), pod(pid=7), socket(node)
+    async with node.running(hooked(hooks)):
+        async with Runtime(path) as runtime:
+            await runtime.until(1)
+            await node.prepare(node.claim(reserved_for=["web"]))
+            starting = asyncio.create_task(runtime.pod_event("RunPodSandbox", web))
+            await eventually(entered.is_set)
+        starting.cancel()
+        async with Runtime(path, pods=(web,)) as runtime:
+            await eventually(lambda: "synchronize web" in hooks.calls)
+            await asyncio.sleep(0.1)  # in which it would be called
+            go_on.set()
+            await runtime.until(1)
+            await runtime.pod_event("RunPodSandbox", web)
+    assert hooks.calls == ["synchronize", "pod_starts web", "synchronize web"]
+
+
+async def test_failing_disk_is_logged_once_and_keeps_the_connection(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pod_hooks, "LOOK_EVERY", 0.01)
+    looks = 0
+
+    def fail(locks: NamedLocks, name: str) -> bool:
+        nonlocal looks
+        looks += 1
+        raise StoreError("lock cannot be read")
+
+    async with Runtime(socket(node)) as runtime, node.running(hooked(Recorder())) as agent:
+        await runtime.until(1)
+        monkeypatch.setattr(NamedLocks, "held_elsewhere", fail)
+        await eventually(lambda: looks > 5)
+        assert has_hooks(agent)
+    assert caplog.text.count("younger processes not looked for") == 1
+
+
+async def test_claims_lose_their_guard_when_a_release_has_no_hooks_any_more(node: Node) -> None:
+    async with Runtime(socket(node)):
+        lunch = node.claim(reserved_for=["web"])
+        async with node.running(hooked(Recorder())):
+            await node.prepare(lunch)
+            before = container(node, pod(), lunch)
+            assert [Path(path).name for path in missing(before)] == ["driver-is-not-connected-to-the-container-runtime"]
+        async with node.running(dra.Driver(DRIVER, provider=Oven(), preparer=Stateful())):
+            await eventually(lambda: missing(container(node, pod(), lunch)) == [])
+            after = container(node, pod(), lunch)
+            assert len(after.mounts) == len(before.mounts) - 1
+        async with node.running(hooked(Recorder())):  # an older release again
+            await eventually(lambda: len(container(node, pod(), lunch).mounts) == len(before.mounts))
 
 
 async def test_removed_driver_runs_hooks_until_its_claims_are_released_and_leaves_nothing(node: Node) -> None:

@@ -190,30 +190,44 @@ async def test_pod_that_shares_a_claim_later_gets_its_hooks(node: Node, cdi: boo
     assert unmounted == []
 
 
-async def test_shared_claim_without_an_api_server_keeps_only_its_containers_away(node: Node) -> None:
+@pytest.mark.parametrize("cdi", [True, False], ids=["CDI devices are reported", "older runtime"])
+async def test_pod_that_shares_a_claim_is_known_from_its_container_without_an_api_server(node: Node, cdi: bool) -> None:
     hooks, web, other = Recorder(), pod("second"), pod("other")
     async with Runtime(socket(node)) as runtime, connected(node, hooks, runtime):
         lunch = node.claim(reserved_for=["web"])
         await node.prepare(lunch)
         node.claim(reserved_for=["web", "second"])
-        made = container(node, web, lunch, cdi=False)
+        made = container(node, web, lunch, cdi=cdi)
         with node.api.failing(503, "GET", below="/apis/resource.k8s.io/v1/namespaces"):
             await runtime.pod_event("RunPodSandbox", other)
             await creates(runtime, other, container(node, other))
             await runtime.pod_event("RunPodSandbox", web)
-            with pytest.raises(CallError, match="is not prepared for this pod on this node; the kubelet tries again"):
-                await creates(runtime, web, made)
-        _, unmounted = await creates(runtime, web, made)
+            _, unmounted = await creates(runtime, web, made)
     assert hooks.calls[1:] == ["pod_starts second", "container_starts second app pizza-0"]
     assert unmounted == []
 
 
+@pytest.mark.parametrize("cdi", [True, False], ids=["CDI devices are reported", "older runtime"])
+async def test_pod_of_a_group_that_holds_a_claim_gets_its_hooks(node: Node, cdi: bool) -> None:
+    hooks, web = Recorder(), pod()
+    async with Runtime(socket(node)) as runtime, connected(node, hooks, runtime):
+        lunch = node.claim()
+        claim = node.api.objects("resourceclaims")[0]
+        group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "party", "uid": "party"}
+        node.api.put("resourceclaims", claim | {"status": claim["status"] | {"reservedFor": [group]}})
+        await node.prepare(lunch)
+        await runtime.pod_event("RunPodSandbox", web)
+        _, unmounted = await creates(runtime, web, container(node, web, lunch, cdi=cdi))
+    assert hooks.calls[1:] == ["pod_starts web", "container_starts web app pizza-0"]
+    assert unmounted == []
+
+
 async def test_container_of_a_claim_that_is_not_its_pods_is_refused_with_a_reason(node: Node) -> None:
-    hooks, other = Recorder(), pod("other")
+    hooks, other = Recorder(), pod("other", namespace="elsewhere")
     async with Runtime(socket(node)) as runtime, connected(node, hooks, runtime):
         lunch = node.claim(reserved_for=["web"])
         await node.prepare(lunch)
-        with pytest.raises(CallError, match="claim uid-lunch of pod default/other is not prepared for this pod on"):
+        with pytest.raises(CallError, match="claim uid-lunch of pod elsewhere/other is not prepared for this pod on"):
             await creates(runtime, other, container(node, other, lunch, cdi=False))
 
 
@@ -505,6 +519,39 @@ async def test_pods_that_ended_without_the_driver_are_forgotten(node: Node) -> N
             await runtime.pod_event("RunPodSandbox", pod())
         async with connected(node, Recorder(), runtime):
             assert list((node.root / "state/pod-hooks/started").iterdir()) == []
+
+
+async def test_sandbox_that_is_removed_without_a_stop_is_forgotten(node: Node) -> None:
+    web = pod()
+    async with Runtime(socket(node)) as runtime, connected(node, Recorder(), runtime):
+        await node.prepare(node.claim(reserved_for=["web"]))
+        await runtime.pod_event("RunPodSandbox", web)
+        await runtime.pod_event("RemovePodSandbox", web)  # the runtime failed after the hook
+        assert list((node.root / "state/pod-hooks/started").iterdir()) == []
+
+
+async def test_synchronization_does_not_read_a_shared_claim_for_each_pod(node: Node) -> None:
+    pods = tuple(pod(f"pod-{number}", pid=7) for number in range(30))
+    hooks = Recorder()
+    async with Runtime(socket(node), pods=pods) as runtime:
+        async with connected(node, hooks, runtime):
+            await node.prepare(node.claim(reserved_for=["web"]))
+        lunch = node.claim(reserved_for=["web", "pod-3"])
+        before = node.gets(lunch)
+        async with connected(node, hooks, runtime):
+            assert node.gets(lunch) - before < 10
+    assert hooks.calls == ["synchronize", "synchronize pod-3", "pod_starts pod-3"]
+
+
+async def test_error_of_a_lazy_result_is_the_authors(node: Node) -> None:
+    class Lazy(dra.PodHooks):
+        def pod_starts(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice]) -> Any:
+            return map(int, ["eth0"])
+
+    async with Runtime(socket(node)) as runtime, connected(node, Lazy(), runtime):
+        await node.prepare(node.claim(reserved_for=["web"]))
+        with pytest.raises(CallError, match=r"Lazy\.pod_starts raised ValueError: invalid literal"):
+            await runtime.pod_event("RunPodSandbox", pod())
 
 
 async def test_device_node_that_the_driver_cannot_see_is_reported(node: Node) -> None:
