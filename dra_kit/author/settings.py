@@ -22,6 +22,17 @@ AUTHOR_PREFIX: Final = "DRIVER_"
 """Prefix of the environment variables of an author's settings: ``DRIVER_`` and the field's name in upper case."""
 
 
+ROLE_FLAGS: Final = frozenset({
+    "--abandon", "--ca-bundle", "--cdi-dir", "--cert", "--check-device-nodes", "--cluster-role", "--dra-versions",
+    "--driver", "--dump-state", "--globs", "--hang-timeout", "--help", "--host", "--key", "--kubeconfig",
+    "--kubelet-dir", "--leader-election", "--lease-name", "--lease-namespace", "--log-format", "--log-level",
+    "--namespace", "--no-check-device-nodes", "--no-leader-election", "--node-name", "--nri-socket", "--orphan-after",
+    "--own-certificate", "--pod", "--pod-uid", "--port", "--print-configuration", "--probe-address", "--state-dir",
+    "--stay", "--url",
+})  # fmt: skip
+"""Flags of the commands that run a role; in a cluster each of these commands has a flag for each setting, too."""
+
+
 def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
     """Return the author's settings from values by field name; missing fields take their defaults.
 
@@ -33,6 +44,12 @@ def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> B
     """
     if driver.settings is None:
         return None
+    for name in driver.settings.model_fields:
+        if setting_flag(name) in ROLE_FLAGS:
+            raise ConfigurationError(
+                f"driver {driver.name}: setting {name} collides with {setting_flag(name)} of the commands that run "
+                "roles; rename the field"
+            )
     try:
         return _validated(driver, driver.settings, values)
     except ValidationError as error:

@@ -124,7 +124,7 @@ def test_claims_count_against_the_node_if_it_is_set() -> None:
 
 
 def test_kubelet_with_a_static_cpu_manager_is_refused(tmp_path: Path) -> None:
-    settings = Settings(sysfs=profile("two-cpus"), kubelet_dir=tmp_path)
+    settings = Settings(sysfs=profile("two-cpus"), kubelet_root=tmp_path)
     state = tmp_path / "cpu_manager_state"
     state.write_text('{"policyName":"none","defaultCpuSet":"","checksum":1353318690}', encoding="utf-8")
     with unit(driver, settings=settings):
@@ -135,7 +135,7 @@ def test_kubelet_with_a_static_cpu_manager_is_refused(tmp_path: Path) -> None:
 
 
 def test_topology_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    settings = Settings(sysfs=tmp_path, kubelet_dir=tmp_path)
+    settings = Settings(sysfs=tmp_path, kubelet_root=tmp_path)
     with pytest.raises(ConfigurationError, match="set --sysfs"), unit(driver, settings=settings):
         pass
 

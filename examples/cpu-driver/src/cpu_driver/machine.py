@@ -72,14 +72,14 @@ def check_cpu_manager(settings: Settings) -> None:
     Raises:
         ConfigurationError: its policy is ``static``.
     """
-    path = settings.kubelet_dir / "cpu_manager_state"
+    path = settings.kubelet_root / "cpu_manager_state"
     try:
         state = json.loads(path.read_bytes())
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         raise dra.ConfigurationError(
-            f"the kubelet's CPU manager policy is unknown: {path} cannot be read: {error}; set --kubelet-dir to the "
+            f"the kubelet's CPU manager policy is unknown: {path} cannot be read: {error}; set --kubelet-root to the "
             "directory of the kubelet"
         ) from None
     if isinstance(state, dict) and state.get("policyName") == "static":

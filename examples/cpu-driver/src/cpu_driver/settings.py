@@ -25,7 +25,7 @@ class Settings(BaseModel):
         default=False, description="let claims count against the CPUs of the node (KEP-5517, alpha in Kubernetes 1.37)"
     )
     sysfs: Path = Field(default=Path("/sys"), description="root of sysfs, or a YAML file that describes a fake machine")
-    kubelet_dir: Path = Field(
+    kubelet_root: Path = Field(
         default=Path("/var/lib/kubelet"), description="directory of the kubelet, whose CPU manager must not be static"
     )
 

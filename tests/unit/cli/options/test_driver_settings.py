@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, create_model, field_validator, model_validator
 
 import dra_kit as dra
-from dra_kit.author.settings import author_settings
-from dra_kit.cli.app import cli
+from dra_kit.author.settings import ROLE_FLAGS, author_settings
+from dra_kit.cli import roles
+from dra_kit.cli.app import cli, flags_of
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.cli.options import TargetCommand
 from dra_kit.errors import ConfigurationError
@@ -351,3 +352,25 @@ def test_setting_of_a_project_that_the_node_rejects_is_rejected_by_sandbox_lint_
     with pytest.raises(ConfigurationError) as caught, sandbox("kitchen.py"):
         pass
     assert str(caught.value).startswith(expected)
+
+
+def test_flags_of_roles_are_those_of_the_commands() -> None:
+    commands = (roles.node, roles.controller, roles.webhook, roles.decommission)
+    flags = {flag for command in commands for param in command.params for flag in flags_of(param)}
+    assert {flag for flag in flags if flag.startswith("--")} | {"--help"} == ROLE_FLAGS
+
+
+@pytest.mark.parametrize("name", ["kubelet_dir", "port", "pod"])
+def test_a_setting_with_the_flag_of_a_role_is_refused_also_without_the_role(name: str, tmp_path: Path) -> None:
+    (tmp_path / "flagged.py").write_text(
+        "import dra_kit as dra\n"
+        "from tests.unit.cli.options.test_driver_settings import Preparer, Provider\n"
+        "from pydantic import create_model\n"
+        f"settings = create_model('Settings', {name}=(str, 'x'))\n"
+        "driver = dra.Driver('dra.pizza', provider=Provider(), preparer=Preparer(), settings=settings)\n"
+    )
+    message = (
+        f"setting {name} collides with --{name.replace('_', '-')} of the commands that run roles; rename the field"
+    )
+    with pytest.raises(ConfigurationError, match=message), sandbox(str(tmp_path / "flagged.py")):
+        pass
