@@ -16,7 +16,7 @@ from dra_kit.author.calls import PendingResult
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.context import Context, NodeComponent
 from dra_kit.author.device import Device
-from dra_kit.author.model import AuthorSettingsT, HardwareT
+from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
 from dra_kit.author.prepared import DeviceMetadata, DeviceNode, DeviceStatus, Env, Mount, PreparedModel
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -32,7 +32,7 @@ def _numbers(value: str) -> str:
         found = _RANGE.fullmatch(item)
         low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
         if high < low or low <= last:
-            raise ValueError("numbers and ranges in increasing order are expected, such as '0-3,8'")
+            raise ValueError(f"{short_repr(value)} is not a list of increasing numbers and ranges, such as '0-3,8'")
         last = high
     return value
 

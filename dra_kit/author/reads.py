@@ -45,12 +45,16 @@ class Reads:
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name, value, fits in (("api_version", self.api_version, _API_VERSION), ("plural", self.plural, _PLURAL)):
-            if not isinstance(value, str) or not fits(value):
-                raise ConfigurationError(
-                    f"Reads: {name} {short_repr(value)} is not valid; write "
-                    "Reads('k8s.cni.cncf.io/v1', 'network-attachment-definitions')"
-                )
+        if not isinstance(self.api_version, str) or not _API_VERSION(self.api_version):
+            raise ConfigurationError(
+                f"Reads: api_version {short_repr(self.api_version)} is not valid; write 'v1' for core kinds, and "
+                "GROUP/VERSION for others, such as 'k8s.cni.cncf.io/v1'"
+            )
+        if not isinstance(self.plural, str) or not _PLURAL(self.plural):
+            raise ConfigurationError(
+                f"Reads: plural {short_repr(self.plural)} is not valid; write the plural of the kind in lower case, "
+                "such as 'configmaps'"
+            )
         if isinstance(self.namespace, str) and label_errors(self.namespace, "namespace"):
             raise ConfigurationError(
                 f"Reads: namespace {short_repr(self.namespace)} is not the name of a namespace; correct it, or leave "

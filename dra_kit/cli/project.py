@@ -321,6 +321,16 @@ def _pages() -> dict[str, Path]:
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
 
 
+_SHORT: Final = 2  # letters of a word that is on most pages
+
+
+def _pages_that_mention(word: str, pages: Mapping[str, Path]) -> list[str]:
+    """Return up to three pages with a word: those with it in their names first, then those with it most often."""
+    begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE).findall
+    ranks = {name: (bool(begins(name)), len(begins(file.read_text(encoding="utf-8")))) for name, file in pages.items()}
+    return sorted((name for name, rank in ranks.items() if any(rank)), key=ranks.__getitem__, reverse=True)[:3]
+
+
 @click.command()
 @click.argument("page", required=False, shell_complete=_complete_page)
 def docs(page: str | None) -> None:
@@ -346,7 +356,12 @@ def docs(page: str | None) -> None:
     if len(found) > 1:
         raise click.UsageError(f"There are {len(found)} pages {page!r}; name one of {', '.join(found)}.")
     if not found:
-        hint = did_you_mean(wanted, [*pages, *(name.rpartition("/")[2] for name in pages)])
+        mentions = _pages_that_mention(wanted, pages) if len(wanted) > _SHORT else []
+        hint = (
+            f"; pages that mention it: {', '.join(mentions)}."
+            if mentions
+            else did_you_mean(wanted, [*pages, *(name.rpartition("/")[2] for name in pages)])
+        )
         raise click.UsageError(f"No page {page!r}{hint or ';'} 'dra-kit docs' lists all pages.")
     click.echo_via_pager(pages[found[0]].read_text(encoding="utf-8"))
 

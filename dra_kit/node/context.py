@@ -270,11 +270,13 @@ class DeclaredReads(ReadApi):
         of_kind = [item for item in self._driver.reads if (item.group, item.plural) == (group, plural)]
         if not any(item.covers(self._settings, verb, name, namespace) for item in of_kind):
             where = f', namespace="{namespace}"' if namespace else ""
+            wider = namespace and (api_version, plural) != ("v1", "secrets")  # all Secrets can never be read
             path = "/".join(filter(None, (namespace, name)))
             raise ConfigurationError(
                 f"driver {self._driver.name}: {verb} {' '.join(filter(None, (plural, path)))} is not declared, so the "
                 f"node's account has no right to it; declare it: "
-                f'Driver(reads=[dra.Reads("{api_version}", "{plural}"{where})])',
+                f'Driver(reads=[dra.Reads("{api_version}", "{plural}"{where})])'
+                f"{', or without namespace= for all namespaces' if wider else ''}",
                 code="undeclared-read",
             )
         if not group and verb == "get" and (namespace is None) != (plural in CLUSTER_SCOPED):

@@ -91,21 +91,24 @@ async def apply_object(
 
 
 def annotated(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object with the annotation in which ``kubectl apply`` finds what was applied before.
+    """Return an object as ``kubectl apply`` sends it: with the annotation in which it finds what was applied before.
+
+    All keys are sorted. The API server compares opaque parameters by their bytes, and a patch sorts them: other bytes
+    would be a change of a claim or template, which cannot change.
 
     The annotation is left out if it is too long for an object, or if the object is not JSON, which the client rejects.
     """
     try:
-        sent = json.loads(json.dumps(body, allow_nan=False))
+        sent: dict[str, Any] = json.loads(json.dumps(body, allow_nan=False, sort_keys=True))
     except (TypeError, ValueError):
         return body
     given = sent["metadata"].get("annotations") or {}
     if not isinstance(given, dict):
-        return body  # the API server rejects it
+        return sent  # the API server rejects it
     annotations = {key: text for key, text in given.items() if key != _LAST_APPLIED}
     text = go_json({**sent, "metadata": {**sent["metadata"], "annotations": annotations}}) + "\n"
     if byte_length(text) > _LAST_APPLIED_MAX:
-        return body
+        return sent
     return {**sent, "metadata": {**sent["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
 
 

@@ -179,3 +179,9 @@ def test_an_invalid_hardware_id_is_rejected(ids: list[str], rule: str) -> None:
 def test_hardware_ids_may_be_any_printable_text() -> None:
     ids = ["GPU-8f3c2c4e-0000-0000-0000-000000000000", "0000:3b:00.0", "SN 1234"]
     assert list(dra.Prepared(hardware_ids=ids).hardware_ids) == ids
+
+
+@pytest.mark.parametrize("cpus", ["", "a-b", "3,2", "4-2", "1,,2"])
+def test_invalid_list_of_cpus_is_rejected_with_its_value(cpus: str) -> None:
+    with pytest.raises(dra.InvalidPrepared, match=f"^ContainerAdjustment: cpus: '{cpus}' is not a list of increasing"):
+        dra.ContainerAdjustment(cpus=cpus)

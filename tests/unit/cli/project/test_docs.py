@@ -43,6 +43,8 @@ def test_page_is_shown_by_its_name_or_path(page: str) -> None:
     [
         ("sandbox", "There are 2 pages 'sandbox'; name one of how-to/sandbox, reference/sandbox."),
         ("write-driver", "No page 'write-driver'; did you mean \"write-a-driver\"? 'dra-kit docs' lists all pages."),
+        ("hook", "No page 'hook'; pages that mention it: how-to/pod-hooks, "),
+        ("ConfigMap", "No page 'ConfigMap'; pages that mention it: how-to/read-the-cluster, "),
         ("../../etc/passwd", "No page '../../etc/passwd'; 'dra-kit docs' lists all pages."),
     ],
 )

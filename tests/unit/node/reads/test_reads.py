@@ -68,7 +68,10 @@ async def test_discover_reads_in_an_event_loop_that_is_not_that_of_the_process(n
 @pytest.mark.parametrize(
     ("reads", "declare"),
     [
-        ([], r'Driver\(reads=\[dra.Reads\("v1", "configmaps", namespace="kitchen"\)\]\)'),
+        (
+            [],
+            r'Driver\(reads=\[dra.Reads\("v1", "configmaps", namespace="kitchen"\)\]\), or without namespace= for all',
+        ),
         ([dra.Reads("v1", "configmaps", namespace="hall")], "get configmaps kitchen/menu is not declared"),
         ([dra.Reads("v1", "configmaps", names=["wine"])], "get configmaps kitchen/menu is not declared"),
         ([dra.Reads("v1", "secrets", namespace="kitchen")], "get configmaps kitchen/menu is not declared"),
@@ -82,6 +85,17 @@ async def test_undeclared_object_is_refused_with_the_declaration_to_add(
         with pytest.raises(KubeletError, match=declare):
             await node.prepare(node.claim())
         assert not node.api.asked("GET", "/api/v1/namespaces/kitchen/configmaps/menu")
+
+
+async def test_undeclared_secret_is_refused_with_a_declaration_for_its_namespace_only() -> None:
+    class Opener(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            self.context.api.get("v1", "secrets", "key", "kitchen")
+            return dra.Prepared()
+
+    async with unit(driver(Opener(), [])) as bench:
+        with pytest.raises(dra.ConfigurationError, match=r'"secrets", namespace="kitchen"\)\]\)$'):
+            await bench.prepare("lunch", [dra.Device(name="pizza-0")])
 
 
 async def test_objects_declared_by_name_are_read_and_not_listed() -> None:
@@ -203,8 +217,8 @@ def test_effect_that_was_called_without_a_context_says_where_it_has_one() -> Non
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"api_version": "configmaps"}, "api_version 'configmaps' is not valid"),
-        ({"plural": "ConfigMaps"}, "plural 'ConfigMaps' is not valid"),
+        ({"api_version": "configmaps"}, "api_version 'configmaps' is not valid; write 'v1' for core kinds"),
+        ({"plural": "ConfigMaps"}, "plural 'ConfigMaps' is not valid; write the plural of the kind in lower case"),
         ({"plural": "*"}, r"plural '\*' is not valid"),
         ({"plural": "pods/log"}, "plural 'pods/log' is not valid"),
         ({"namespace": "a/b"}, "namespace 'a/b' is not the name of a namespace"),

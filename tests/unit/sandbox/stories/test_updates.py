@@ -69,6 +69,17 @@ def test_applying_the_same_again_changes_nothing(dra: Harness) -> None:
     dra.delete("Pod/guest")
 
 
+@pytest.mark.parametrize("parameters", [{"kind": "K", "apiVersion": "v1"}, {"b": [{"d": 1, "c": 2}], "a": {}}])
+def test_applying_a_claim_again_does_not_depend_on_the_order_of_its_parameters(
+    dra: Harness, parameters: dict[str, Any]
+) -> None:
+    body = claim("bread")
+    body["spec"]["devices"]["config"] = [{"opaque": {"driver": "other.example.com", "parameters": parameters}}]
+    dra.apply(body)
+    dra.apply(body)
+    assert dra.claim("loaf")["spec"]["devices"]["config"] == body["spec"]["devices"]["config"]
+
+
 def test_change_of_an_immutable_field_is_rejected(dra: Harness) -> None:
     dra.apply(claim("bread"))
     with pytest.raises(Invalid, match="field is immutable"):
