@@ -203,7 +203,7 @@ class HookRunner:
                 raise CallError(
                     UNKNOWN,
                     f"{what} {event.failure}: NRI plugin {self._label}: {str(error) or type(error).__name__}; "
-                    "the kubelet tries again, and the plugin's log has the details",
+                    "the kubelet tries again",
                 ) from error
         self._note(event, id_)
         return result

@@ -148,7 +148,7 @@ async def test_immutable_secret_does_not_change(http: Http, fields: Object, caus
 @pytest.mark.parametrize(
     ("plural", "kind", "field"), [("secrets", "Secret", "data"), ("configmaps", "ConfigMap", "binaryData")]
 )
-async def test_null_in_bytes_is_no_bytes(http: Http, plural: str, kind: str, field: str) -> None:
+async def test_null_in_bytes_means_empty_bytes(http: Http, plural: str, kind: str, field: str) -> None:
     body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "one"}, field: {"a": None}}
     code, answer, _ = await http("POST", f"/api/v1/namespaces/default/{plural}", body)
 

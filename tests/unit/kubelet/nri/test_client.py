@@ -315,8 +315,7 @@ async def test_hook_that_raises_fails_the_request(socket: Path, nri: tuple[int, 
 
         assert caught.value.code == UNKNOWN
         assert caught.value.message == (
-            "pod default/web not started: NRI plugin 00-cpu.example.com: no CPUs left; "
-            "the kubelet tries again, and the plugin's log has the details"
+            "pod default/web not started: NRI plugin 00-cpu.example.com: no CPUs left; the kubelet tries again"
         )
         assert (plugin.calls, len(runtime.plugins)) == ([("RunPodSandbox", "s1")], 1)
         assert run.client.counters.failed == 1
