@@ -35,6 +35,8 @@ from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import decode, prune, reaches_raw
 from dra_kit.kubernetes.values.json import Object, escape_html, go_json
 
+SERVER_VERSION: Final = "v1.37.1"
+"""The release of Kubernetes that the server serves."""
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
     *SERVICE_KINDS,

@@ -1,66 +1,51 @@
-"""Discovery documents: which groups, versions and resources are served, and with which verbs."""
+"""What the API server tells about itself: health checks, version, discovery and OpenAPI.
+
+Discovery lists which groups, versions and resources are served, and with which verbs: the kinds of the registry, the
+tables of ``subresources.py`` and ``reviews.py``. The start-up hooks of a real API server are not among the health
+checks.
+
+Source: k8s.io/apiserver 0.37 ``pkg/server/healthz``.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from aiohttp import web
+
+from dra_kit.apiserver import openapi
+from dra_kit.apiserver.api import SERVER_VERSION, encode, encode_yaml
 from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
-from dra_kit.apiserver.kinds.workloads import SCALABLE
-from dra_kit.apiserver.status_errors import no_such_resource
+from dra_kit.apiserver.requests import (
+    ACCEPTED,
+    JSON,
+    YAML,
+    Query,
+    accept_clauses,
+    check,
+    check_plain,
+    preferred_media_type,
+)
+from dra_kit.apiserver.reviews import REVIEWS
+from dra_kit.apiserver.status_errors import method_not_allowed, no_such_resource
+from dra_kit.apiserver.subresources import STATUS_VERBS, SUBRESOURCES
 from dra_kit.kubernetes.values.json import Object
 
-VERSION: Final = "v1.37.1"
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-_STATUS_VERBS: Final = ("get", "patch", "update")
-_PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 _ORDER: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
-SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]]] = {
-    "nodes": (("proxy", "", "NodeProxyOptions", _PROXY_VERBS),),
-    "pods": (
-        ("attach", "", "PodAttachOptions", ("create", "get")),
-        ("binding", "", "Binding", ("create",)),
-        ("ephemeralcontainers", "", "Pod", _STATUS_VERBS),
-        ("eviction", "policy/v1", "Eviction", ("create",)),
-        ("exec", "", "PodExecOptions", ("create", "get")),
-        ("log", "", "Pod", ("get",)),
-        ("portforward", "", "PodPortForwardOptions", ("create", "get")),
-        ("proxy", "", "PodProxyOptions", _PROXY_VERBS),
-        ("resize", "", "Pod", _STATUS_VERBS),
-    ),
-    "services": (("proxy", "", "ServiceProxyOptions", _PROXY_VERBS),),
-    "namespaces": (("finalize", "", "Namespace", ("update",)),),
-    "serviceaccounts": (("token", "authentication.k8s.io/v1", "TokenRequest", ("create",)),),
-    **dict.fromkeys(SCALABLE, (("scale", "autoscaling/v1", "Scale", ("get", "patch", "update")),)),
-}
-"""For each resource: (name, apiVersion of its objects where it is another, kind, verbs).
-
-Some are refused with a reason, because they need a container runtime.
-"""
-REVIEWS: Final[Mapping[str, tuple[tuple[str, str, bool], ...]]] = {
-    "authentication.k8s.io": (
-        ("selfsubjectreviews", "SelfSubjectReview", False),
-        ("tokenreviews", "TokenReview", False),
-    ),
-    "authorization.k8s.io": (
-        ("localsubjectaccessreviews", "LocalSubjectAccessReview", True),
-        ("selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
-        ("selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
-        ("subjectaccessreviews", "SubjectAccessReview", False),
-    ),
-}
-"""Kinds that are answered and not stored: (plural, kind, namespaced), all in v1."""
 
 
 def version_info() -> Object:
     """Return the document at ``/version``."""
-    major, minor, _ = VERSION.removeprefix("v").split(".")
+    major, minor, _ = SERVER_VERSION.removeprefix("v").split(".")
     return {
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
-        "minCompatibilityMajor": major, "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": VERSION,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": SERVER_VERSION,
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
         "compiler": "gc", "platform": "linux/amd64",
     }  # fmt: skip
@@ -68,7 +53,7 @@ def version_info() -> Object:
 
 def groups(registry: KindRegistry) -> dict[str, list[str]]:
     """Return the served groups other than the core one, each with its versions, the preferred one first."""
-    found: dict[str, dict[str, None]] = {group: {"v1": None} for group in REVIEWS}
+    found: dict[str, dict[str, None]] = {review.group: {"v1": None} for review in REVIEWS}
     for kind in registry:
         if kind.group:
             found.setdefault(kind.group, {}).update(dict.fromkeys(kind.types))
@@ -79,7 +64,7 @@ def _rank(version: str) -> tuple[int, str]:
     return (_ORDER.index(version), "") if version in _ORDER else (len(_ORDER), version)
 
 
-def group(registry: KindRegistry, name: str) -> Object:
+def group_document(registry: KindRegistry, name: str) -> Object:
     """Return ``APIGroup``.
 
     Raises:
@@ -117,11 +102,11 @@ def resource_list(registry: KindRegistry, name: str, version: str) -> Object:
     served = (kind for kind in registry if kind.group == name and version in kind.types)
     resources = [resource for kind in served for resource in _resources(kind)]
     if version == "v1":
-        for plural, kind_name, namespaced in REVIEWS.get(name, ()):
-            resources.append(
-                {"name": plural, "singularName": kind_name.lower(), "namespaced": namespaced, "kind": kind_name,
-                 "verbs": ["create"]}
-            )  # fmt: skip
+        resources += [
+            {"name": review.plural, "singularName": review.kind.lower(), "namespaced": review.namespaced,
+             "kind": review.kind, "verbs": ["create"]}
+            for review in REVIEWS if review.group == name
+        ]  # fmt: skip
     if not resources:
         raise no_such_resource()
     resources.sort(key=lambda resource: resource["name"])
@@ -141,13 +126,13 @@ def _resources(kind: Kind) -> Iterator[Object]:
         found["categories"] = list(kind.categories)
     yield found | {"storageVersionHash": _storage_hash(kind)}
     if kind.status:
-        yield {"name": f"{kind.plural}/status", "singularName": "", **scope, "verbs": list(_STATUS_VERBS)}
-    for name, api_version, kind_name, allowed in SUBRESOURCES.get(kind.full_name, ()):
+        yield {"name": f"{kind.plural}/status", "singularName": "", **scope, "verbs": list(STATUS_VERBS)}
+    for name, subresource in SUBRESOURCES.get(kind.full_name, {}).items():
         other: Object = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-        if api_version:
-            group_name, _, version = api_version.rpartition("/")
+        if subresource.api_version:
+            group_name, _, version = subresource.api_version.rpartition("/")
             other |= {"group": group_name, "version": version}
-        yield other | {"kind": kind_name, "verbs": list(allowed)}
+        yield other | {"kind": subresource.kind, "verbs": list(subresource.verbs)}
 
 
 def _storage_hash(kind: Kind) -> str:
@@ -190,3 +175,139 @@ def _aggregated_resources(registry: KindRegistry, name: str, version: str) -> It
         }
         found |= {key: resource[key] for key in ("shortNames", "categories") if key in resource}
     yield from by_name.values()
+
+
+def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Response:
+    """Return the response to a request for a path that is not a resource.
+
+    Raises:
+        StatusError: 404, 405 or 406.
+    """
+    if (answer := serve_health(raw)) is not None:
+        return answer
+    path = raw.rel_url.raw_path.rstrip("/") or "/"
+    if path.startswith("/openapi/") and raw.method not in {"GET", "HEAD"}:
+        raise method_not_allowed()
+    if path == "/openapi/v3":
+        # the API server sends the index of its documents as text
+        return web.Response(text=json.dumps(openapi.openapi_index(registry, groups(registry))))
+    if path == "/openapi/v2":
+        if "protobuf" in raw.headers.get("Accept", ""):
+            return web.Response(body=openapi.openapi_v2_protobuf(), headers={"Content-Type": openapi.PROTOBUF})
+        return web.Response(body=openapi.openapi_v2_json(), headers={"Content-Type": JSON})
+    if path.startswith("/openapi/v3/"):
+        described = openapi.openapi_document(registry, groups(registry), path.removeprefix("/openapi/v3/"))
+        if described is None:
+            return web.Response(status=404, headers={"Content-Type": ""})
+        return web.Response(body=encode(described), headers={"Content-Type": JSON})
+    document = _discovery(registry, path, raw)
+    if document is None:
+        return page_not_found()
+    kind = _AGGREGATED["as"] if document.get("kind") == _AGGREGATED["as"] else ""
+    media_type = preferred_media_type(raw.headers.get("Accept", ""), kind)
+    content_type = media_type
+    if kind:
+        content_type += "".join(f";{name}={value}" for name, value in _AGGREGATED.items())
+    content = encode_yaml(document) if media_type == YAML else encode(document)
+    return web.Response(body=content, headers={"Content-Type": content_type})
+
+
+def page_not_found() -> web.Response:
+    """Return the response to a request for a path or a group that is not served."""
+    return web.Response(text="404 page not found\n", status=404)
+
+
+def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest) -> Object | None:
+    """Return a document; None if there is none at the path.
+
+    The lists of groups and a group are answered whatever the method is.
+    """
+    accept = raw.headers.get("Accept", "")
+    match path.split("/")[1:]:
+        case [""]:
+            return {"paths": _paths(registry)}
+        case ["version"]:
+            _check_method(raw)
+            check(accept, (JSON,))
+            return version_info()
+        case [("api" | "apis") as root]:
+            if root == "api":
+                _check_method(raw)
+                check(accept, ACCEPTED)
+            if _wants_aggregated(accept):
+                return aggregated_discovery(registry, core=root == "api")
+            return group_list(registry) if root == "apis" else core_versions(raw.host)
+        case ["apis", name]:
+            if name not in groups(registry):
+                return None
+            check_plain(accept)
+            return group_document(registry, name)
+        case ["api", version]:
+            name = ""
+        case ["apis", name, version] if name in groups(registry):
+            pass
+        case _:
+            return None
+    found = resource_list(registry, name, version)
+    _check_method(raw)
+    check(accept, ACCEPTED)
+    check_plain(accept)
+    return found
+
+
+def _check_method(raw: web.BaseRequest) -> None:
+    if raw.method != "GET":
+        raise method_not_allowed()
+
+
+def _paths(registry: KindRegistry) -> list[str]:
+    paths = ["/api", "/api/v1", "/apis", *(f"/{name}" for name in _CHECKS), "/openapi/v2", "/openapi/v3", "/version"]
+    for name, versions in groups(registry).items():
+        paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
+    return sorted(paths)
+
+
+_AGGREGATED: Final = {"g": "apidiscovery.k8s.io", "v": "v2", "as": "APIGroupDiscoveryList"}
+
+
+def _wants_aggregated(accept: str) -> bool:
+    """Return whether a client accepts the aggregated format, which it gets then, in whatever order it names formats.
+
+    Raises:
+        StatusError: 406, the client takes nothing that we have.
+    """
+    clauses = (clause for clause in accept_clauses(accept) if clause.media_type in {JSON, YAML})
+    if any(clause.parameters.items() >= _AGGREGATED.items() for clause in clauses):
+        return True
+    check_plain(accept)
+    return False
+
+
+_CHECKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "healthz": ("ping", "log", "etcd"),
+    "livez": ("ping", "log", "etcd"),
+    "readyz": ("ping", "log", "etcd", "informer-sync", "shutdown"),
+}
+"""What each path asks about; the server answers, so that all is well."""
+
+
+def serve_health(raw: web.BaseRequest) -> web.Response | None:
+    """Return the response to a request with any method; None for another path."""
+    _, name, *check = raw.rel_url.raw_path.split("/", 2)
+    if name not in _CHECKS:
+        return None
+    if check and check[0] not in _CHECKS[name]:
+        return web.Response(text="404 page not found\n", status=404)
+    query = Query.parse(raw.rel_url.raw_query_string)
+    if check or "verbose" not in query.values:
+        return web.Response(text="ok")
+    return web.Response(text=_verbose(name, query.values.get("exclude", ())))
+
+
+def _verbose(name: str, excluded: Sequence[str]) -> str:
+    """Return one line for each check, and the result."""
+    lines = [f"[+]{check}{' excluded:' if check in excluded else ''} ok\n" for check in _CHECKS[name]]
+    unknown = [f'"{check}"' for check in sorted(set(excluded) - set(_CHECKS[name]))]
+    if unknown:
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}\n")
+    return "".join((*lines, f"{name} check passed\n"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 from urllib.parse import unquote
@@ -31,9 +31,8 @@ from dra_kit.apiserver.authentication import (
     account_of,
 )
 from dra_kit.apiserver.authorization import AuthorizationAttributes, Rbac, require_allowed
-from dra_kit.apiserver.discovery import REVIEWS, groups
+from dra_kit.apiserver.discovery import groups, page_not_found, serve_non_resource
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.non_resource import page_not_found, serve_non_resource
 from dra_kit.apiserver.requests import (
     JSON,
     PROTOBUF,
@@ -49,12 +48,11 @@ from dra_kit.apiserver.reviews import answer_review
 from dra_kit.apiserver.selectors import required_fields
 from dra_kit.apiserver.status_errors import StatusError, bad_request, internal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.storage import StoredObject
-from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
-from dra_kit.apiserver.tables import included, not_of_form, partial_metadata, render_table
+from dra_kit.apiserver.subresources import STATUS_VERBS, SUBRESOURCES, Served
+from dra_kit.apiserver.tables import included, partial_metadata, render_table
 from dra_kit.apiserver.verbs.delete import delete, delete_collection
 from dra_kit.apiserver.verbs.patch import patch
-from dra_kit.apiserver.verbs.read import get, list_objects
-from dra_kit.apiserver.verbs.watch import EventEncoder, WatchStream
+from dra_kit.apiserver.verbs.read import EventEncoder, WatchStream, get, list_objects
 from dra_kit.apiserver.verbs.write import create, update
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.schema.protobuf import encode_event, encode_list, encode_message, pack
@@ -63,7 +61,6 @@ from dra_kit.kubernetes.values.json import Object
 _log = logging.getLogger(__name__)
 _COLLECTION: Final = {"list", "watch", "create", "deletecollection"}
 _OBJECT: Final = {"get", "update", "patch", "delete"}
-_STATUS: Final = frozenset({"get", "update", "patch"})
 
 
 class Endpoint:
@@ -128,7 +125,7 @@ class Endpoint:
             raw.method, target, query, await raw.read() if raw.can_read_body else b"", _content_type(raw),
             raw.headers.get("Accept", ""), agent, user,
         )  # fmt: skip
-        if target.group in REVIEWS and (reviewed := answer_review(self.api, request)) is not None:
+        if (reviewed := answer_review(self.api, request)) is not None:
             return _response(reviewed, negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:
@@ -170,12 +167,10 @@ class Endpoint:
             message, name = encode_list(answer.list_metadata, messages), kind.list_kind or f"{kind.kind}List"
         return _sent(pack(api_version, name, message), PROTOBUF, answer)
 
-    async def _act(
-        self, kind: Kind, request: ApiRequest, action: str
-    ) -> ApiResponse | AsyncGenerator[bytes, None] | None:
+    async def _act(self, kind: Kind, request: ApiRequest, action: str) -> Served:
         api, target = self.api, request.target
         if target.subresource not in {"", "status"}:
-            return await serve_subresource(api, kind, request)
+            return await SUBRESOURCES[kind.full_name][target.subresource].serve(api, kind, request)
         match action:
             case "get":
                 return get(api, kind, request)
@@ -202,9 +197,9 @@ class Endpoint:
         is_list = "items" in whole
         metadata = whole["metadata"] if is_list else {"resourceVersion": whole["metadata"].get("resourceVersion", "")}
         if form.kind != "Table" and form.list is not is_list:
-            raise not_of_form(form, answer.kind)
+            raise _not_of_form(form, answer.kind)
         if form.kind == "Table":
-            body = render_table(kind, rows, metadata, version=form.version, include=include)
+            body = render_table(kind.columns, rows, metadata, version=form.version, include=include)
         elif is_list:
             items = [partial_metadata(wire, form.version) for _, wire in rows]
             body = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{form.version}",
@@ -226,6 +221,16 @@ class Endpoint:
             return await _streamed(raw, watch.events(encoder), content_type, warnings)
         finally:
             watch.close()
+
+
+def _not_of_form(form: ResponseFormat, kind: Kind) -> StatusError:
+    """Return 406: the metadata of a list are requested where there is one object, or the other way round."""
+    group = kind.group.partition(".")[0] or "core"
+    is_list = not form.list
+    go_type = f"*{group}.{kind.list_kind or kind.kind + 'List' if is_list else kind.kind}"
+    asked = form.kind + ("List" if form.list else "")
+    what = "a list" if is_list else "not a list"
+    return StatusError(406, "NotAcceptable", f"you requested {asked}, but the requested object is {what} ({go_type})")
 
 
 async def _streamed(
@@ -268,7 +273,7 @@ class _JsonEvents:
             return encode(partial_metadata(wire, self._form.version))
         metadata = {"resourceVersion": stored.object["metadata"]["resourceVersion"]}
         shown = render_table(
-            self._kind, [(stored.object, wire)], metadata, version=self._form.version, include=self._include,
+            self._kind.columns, [(stored.object, wire)], metadata, version=self._form.version, include=self._include,
             with_columns=self._first,
         )  # fmt: skip
         self._first = False
@@ -334,11 +339,12 @@ def _check_subresource(kind: Kind, target: Target, action: str) -> None:
     if target.subresource == "status":
         if not kind.status:
             raise no_such_resource()
-        allowed = _STATUS
+        allowed: tuple[str, ...] = STATUS_VERBS
     else:
-        if (kind.full_name, target.subresource) not in SUBRESOURCES:
+        served = SUBRESOURCES.get(kind.full_name, {}).get(target.subresource)
+        if served is None:
             raise no_such_resource()
-        allowed = SUBRESOURCES[kind.full_name, target.subresource]
+        allowed = served.verbs
     if action not in allowed:
         raise method_not_allowed()
 

@@ -13,12 +13,11 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from dra_kit.apiserver import discovery
-from dra_kit.apiserver.api import encode
+from dra_kit.apiserver.api import SERVER_VERSION, encode
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
@@ -58,31 +57,30 @@ _ALWAYS: Final = ("meta/v1.APIResourceList", "meta/v1.DeleteOptions", "meta/v1.P
 _PATCH_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
-def openapi_index(registry: KindRegistry) -> Object:
-    """Return the document at ``/openapi/v3``: the address of each group's version."""
+def openapi_index(registry: KindRegistry, groups: Mapping[str, Sequence[str]]) -> Object:
+    """Return the document at ``/openapi/v3``: the address of each group's version; ``groups`` are those served."""
     addresses = {}
-    for path in sorted(_paths(registry)):
-        content = openapi_document(registry, path)
+    for path in sorted(_paths(groups)):
+        content = openapi_document(registry, groups, path)
         digest = hashlib.sha512(encode(content)).hexdigest().upper()
         addresses[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return {"paths": addresses}
 
 
-def _paths(registry: KindRegistry) -> list[str]:
-    versions = [f"{group}/{version}" for group, found in discovery.groups(registry).items() for version in found]
-    groups = list(discovery.groups(registry))
+def _paths(groups: Mapping[str, Sequence[str]]) -> list[str]:
+    versions = [f"{group}/{version}" for group, found in groups.items() for version in found]
     return ["version", "api", "api/v1", "apis", *(f"apis/{name}" for name in [*groups, *versions])]
 
 
-def openapi_document(registry: KindRegistry, path: str) -> Object | None:
+def openapi_document(registry: KindRegistry, groups: Mapping[str, Sequence[str]], path: str) -> Object | None:
     """Return the document of ``api/v1`` or ``apis/<group>/<version>``; one without schemas for the other paths."""
-    if path not in _paths(registry):
+    if path not in _paths(groups):
         return None
     group, _, version = path.removeprefix("apis/").rpartition("/") if path != "api/v1" else ("", "", "v1")
     kinds = [kind for kind in registry if kind.group == group and version in kind.types]
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": discovery.VERSION},
+        "info": {"title": "Kubernetes", "version": SERVER_VERSION},
         "paths": {address: item for kind in kinds for address, item in _operations(kind, version)},
         "components": {"schemas": _schemas(kinds, version)},
     }
@@ -246,13 +244,13 @@ _TITLE, _VERSION = 1, 2
 
 def openapi_v2_json() -> bytes:
     """Return the document as JSON."""
-    document: dict[str, Any] = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": discovery.VERSION}}
+    document: dict[str, Any] = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": SERVER_VERSION}}
     return json.dumps(document | {"paths": {}}).encode()
 
 
 def openapi_v2_protobuf() -> bytes:
     """Return the document in protobuf."""
-    info = _field(_TITLE, b"Kubernetes") + _field(_VERSION, discovery.VERSION.encode())
+    info = _field(_TITLE, b"Kubernetes") + _field(_VERSION, SERVER_VERSION.encode())
     return _field(_SWAGGER, b"2.0") + _field(_INFO, info) + _field(_PATHS, b"")
 
 

@@ -12,7 +12,6 @@ from typing import Final
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse
 from dra_kit.apiserver.authentication import User
 from dra_kit.apiserver.authorization import AuthorizationAttributes, Rule, aggregated
-from dra_kit.apiserver.discovery import REVIEWS
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.managed_fields import FieldManager, tracked_fields
 from dra_kit.apiserver.node_authorization import node_of
@@ -32,12 +31,24 @@ from dra_kit.kubernetes.resource.schema.types import prune, struct
 from dra_kit.kubernetes.resource.validation.fields import label_requirement_errors, operand_errors
 from dra_kit.kubernetes.values.json import Object
 
-_KINDS: Final = {
-    (group, plural): Kind(group, plural, kind, namespaced, {"v1": f"{group.partition('.')[0]}/v1.{kind}"})
-    for group, kinds in REVIEWS.items()
-    for plural, kind, namespaced in kinds
-}
+_AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
+
+
+def _review(group: str, kind: str, *, namespaced: bool = False) -> Kind:
+    return Kind(group, f"{kind.lower()}s", kind, namespaced, {"v1": f"{group.partition('.')[0]}/v1.{kind}"})
+
+
+REVIEWS: Final = (
+    _review(_AUTHENTICATION, "SelfSubjectReview"),
+    _review(_AUTHENTICATION, "TokenReview"),
+    _review(_AUTHORIZATION, "LocalSubjectAccessReview", namespaced=True),
+    _review(_AUTHORIZATION, "SelfSubjectAccessReview"),
+    _review(_AUTHORIZATION, "SelfSubjectRulesReview"),
+    _review(_AUTHORIZATION, "SubjectAccessReview"),
+)
+"""Kinds that are answered and not stored; discovery lists them, and ``_status`` answers them."""
+_BY_NAME: Final = {(kind.group, kind.plural): kind for kind in REVIEWS}
 
 
 def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
@@ -47,7 +58,7 @@ def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
         StatusError: the request is not a POST of a valid review.
     """
     target = request.target
-    kind = _KINDS.get((target.group, target.plural)) if target.version == "v1" else None
+    kind = _BY_NAME.get((target.group, target.plural)) if target.version == "v1" else None
     if kind is None:
         return None
     if target.name or bool(target.namespace) is not kind.namespaced:

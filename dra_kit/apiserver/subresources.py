@@ -1,27 +1,38 @@
-"""Subresources other than ``status``.
+"""Subresources other than ``status``: what discovery lists of each, and the function that serves it.
 
-No disruption budget is looked at.
+A new one is an entry of :data:`SUBRESOURCES`, at the end, and its function; routing, discovery and RBAC read the table.
+The rules of an object that it writes are in the kind's ``Strategy`` (``kinds/pods.py`` for pods), ``replace_object`` of
+``verbs/write.py`` stores it. No disruption budget is looked at.
 
 Sources: Kubernetes 1.37 ``pkg/registry/core/pod/storage`` and ``pkg/apis/core/validation``, ``ValidatePodBinding``;
 Kubernetes 1.37 ``pkg/registry/core/pod/storage/eviction.go``; Kubernetes 1.37
-``pkg/registry/core/serviceaccount/storage/token.go`` and ``pkg/apis/authentication/validation``.
+``pkg/registry/core/serviceaccount/storage/token.go`` and ``pkg/apis/authentication/validation``; Kubernetes 1.37
+``pkg/registry/apps/*/storage`` and k8s.io/apimachinery 0.37 ``pkg/util/managedfields/scalehandler.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.apiserver import discovery
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now, time_text
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
-from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
+from dra_kit.apiserver.kinds.workloads import SCALABLE
+from dra_kit.apiserver.managed_fields import (
+    ApplyConflict,
+    FieldManager,
+    after_apply,
+    entries,
+    managers_of,
+    tracked_fields,
+)
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
-from dra_kit.apiserver.requests import Target, WriteOptions
-from dra_kit.apiserver.scale import serve_scale
+from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.status_errors import (
     StatusError,
     bad_request,
@@ -31,20 +42,16 @@ from dra_kit.apiserver.status_errors import (
     not_found,
 )
 from dra_kit.apiserver.storage import StoredObject
-from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body, read_object
+from dra_kit.apiserver.tables import AGE, Column, number_cell, text_cell, written_selector
+from dra_kit.apiserver.verbs.decoding import BodyParseError, decode_typed, parse_body, read_object
 from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete_stored
-from dra_kit.apiserver.verbs.write import check_namespace, precondition_failed
+from dra_kit.apiserver.verbs.patch import APPLY, configuration, conflicting, mentioned, patch_stored, write_of
+from dra_kit.apiserver.verbs.write import WriteRequest, check_name, check_namespace, precondition_failed, replace_object
 from dra_kit.kubernetes.resource import names
-from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, required
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, ErrorKind, FieldError, invalid, required
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
-SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
-    (resource, name): frozenset(verbs)
-    for resource, entries in discovery.SUBRESOURCES.items()
-    for name, _, _, verbs in entries
-}
-"""(resource, subresource) -> verbs."""
 _TYPES: Final = {
     "Eviction": "policy/v1.Eviction",
     "Namespace": "core/v1.Namespace",
@@ -52,44 +59,25 @@ _TYPES: Final = {
 }
 
 
-async def serve_subresource(
-    api: Api, kind: Kind, request: ApiRequest
-) -> ApiResponse | AsyncGenerator[bytes, None] | None:
-    """Serve one of :data:`SUBRESOURCES`; a log is streamed, None if it does not exist yet.
+Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | None
+"""An answer; a log is streamed, None if it does not exist yet."""
+_Handler: TypeAlias = Callable[[Api, Kind, ApiRequest], Awaitable[Served]]
 
-    Raises:
-        StatusError: the object does not exist, or the request makes no sense.
+
+class Subresource(Struct, frozen=True):
+    """A subresource: what discovery lists of it, and what serves it.
+
+    Attributes:
+        kind: of its objects.
+        verbs: as in RBAC rules.
+        serve: answers a request, or raises a StatusError.
+        api_version: of its objects where it is another than that of the resource.
     """
-    target = request.target
-    if target.subresource == "log":
-        return _log(api, kind, request)
-    if target.subresource == "scale":
-        return await serve_scale(api, kind, request)
-    if target.subresource == "binding":
-        return await bind_pod(api, kind, request)
-    if target.subresource == "eviction":
-        return await evict_pod(api, kind, request, _body(request))
-    stored = api.stored(kind, target)
-    match target.subresource:
-        case "finalize":
-            return _finalize(api, kind, request, stored)
-        case "token":
-            return await request_token(api, request, stored, _body(request))
-        case "ephemeralcontainers" | "resize" if request.method == "GET":
-            pod = stored.object
-            return ApiResponse(api.wire(kind, pod, target.api_version), kind=kind, items=[pod])
-        case "resize":
-            cause = "the sandbox does not limit the resources of containers; create the pod again with other ones"
-            raise _unserved(target, cause)
-    raise _unserved(
-        target,
-        "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
-        "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs",
-    )
 
-
-def _unserved(target: Target, cause: str) -> StatusError:
-    return StatusError(501, "NotImplemented", f"{target.plural}/{target.subresource} cannot be served: {cause}")
+    kind: str
+    verbs: tuple[str, ...]
+    serve: _Handler
+    api_version: str = ""
 
 
 def _body(request: ApiRequest) -> Object:
@@ -102,8 +90,9 @@ def _body(request: ApiRequest) -> Object:
     return value
 
 
-def _finalize(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -> ApiResponse:
+async def _finalize(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Store the finalizers of a namespace's spec; a deleted namespace without any is removed."""
+    stored = api.stored(kind, request.target)
     spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
     changed = api.pruned(kind, {**stored.object, "spec": spec})
     key = stored.object["metadata"]["name"]
@@ -116,7 +105,7 @@ def _finalize(api: Api, kind: Kind, request: ApiRequest, stored: StoredObject) -
     return ApiResponse(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 
-def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, None] | None:
+async def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, None] | None:
     target = request.target
     if request.method == "HEAD":
         raise method_not_allowed()
@@ -139,7 +128,7 @@ def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[bytes, Non
 _BINDING: Final = Kind("", "pods", "Binding", True, {"v1": "core/v1.Binding"})
 
 
-async def bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
+async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Set the node of a pod.
 
     Raises:
@@ -202,7 +191,7 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
     """Return the pod with its node, and with the labels and annotations of the binding."""
     # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
     status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
-    status["conditions"] = with_true_condition(status, "PodScheduled")
+    status["conditions"] = _with_true_condition(status, "PodScheduled")
     metadata = dict(pod["metadata"])
     for field in ("labels", "annotations"):
         if added := binding["metadata"].get(field):
@@ -211,7 +200,7 @@ def _bound_pod(pod: Object, binding: Object) -> Object:
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
+def _with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
     """Return the conditions of a status with a true one added, or replaced if its type exists."""
     conditions = status.get("conditions") or []
     condition = {"type": type_, "status": "True", "lastProbeTime": None, "lastTransitionTime": now(), **reason}
@@ -226,12 +215,13 @@ def with_true_condition(status: Object, type_: str, **reason: str) -> list[Any]:
 _EVICTION: Final = Kind("", "pods", "Eviction", True, {"v1": "policy/v1.Eviction"})
 
 
-async def evict_pod(api: Api, kind: Kind, request: ApiRequest, body: Object) -> ApiResponse:
+async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
         StatusError: the body is not an Eviction of this pod, or the pod may not be deleted.
     """
+    body = _body(request)
     if body.get("kind", "Eviction") != "Eviction":
         what = f'{body["kind"]} in version "{body.get("apiVersion", "")}"'
         raise bad_request(f"{what} cannot be handled as a Eviction: unknown conversion")
@@ -256,7 +246,7 @@ async def evict_pod(api: Api, kind: Kind, request: ApiRequest, body: Object) -> 
     check_preconditions(parsed, stored, kind)
     if not parsed.dry_run:
         status = stored.object.get("status") or {}
-        conditions = with_true_condition(
+        conditions = _with_true_condition(
             status, "DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting"
         )
         key = kind.key(request.target.namespace, request.target.name)
@@ -272,12 +262,13 @@ _TYPE: Final = "authentication/v1.TokenRequest"
 _KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPE})
 
 
-async def request_token(api: Api, request: ApiRequest, stored: StoredObject, body: Object) -> ApiResponse:
+async def _request_token(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Create a token of a service account.
 
     Raises:
         StatusError: the request makes no sense, names a pod that does not use the account, or admission refuses it.
     """
+    stored, body = api.stored(kind, request.target), _body(request)
     options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
     context = api.context(request)
     account = stored.object
@@ -331,3 +322,195 @@ def _bound_object(
         text = "cannot bind token for serviceaccount"
         raise bad_request(f'{text} "{account}" to pod running with different serviceaccount name.')
     return found, None
+
+
+_VERSION: Final = "autoscaling/v1"
+_REPLICAS: Final = ("f:spec", "f:replicas")
+_SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_SCALE: Final = Kind(
+    "autoscaling", "scales", "Scale", True, {"v1": "autoscaling/v1.Scale"},
+    columns=(Column("Name", text_cell("metadata.name")),
+             Column("Desired", number_cell("spec.replicas"), type="integer"),
+             Column("Available", number_cell("status.replicas"), type="integer"), AGE),
+)  # fmt: skip
+
+
+async def _serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResponse:
+    """Get, update, patch or apply the scale of a workload.
+
+    Raises:
+        StatusError: the workload does not exist, or the request is invalid.
+    """
+    if request.method == "HEAD":
+        raise method_not_allowed()
+    if request.method == "GET":
+        return _answer(api.stored(workload, request.target).object)
+    # what the client sends and sees is of another group than the path
+    seen = replace(request, target=replace(request.target, group=_SCALE.group, version="v1"))
+    if request.method == "PUT":
+        options = WriteOptions.parse(request.query, "UpdateOptions", request.agent)
+        return await _Scale(workload, request, WriteRequest(api, _SCALE, seen, options)).update()
+    write = write_of(api, _SCALE, seen)
+    scale = _Scale(workload, request, write)
+    if request.content_type == APPLY:
+        return await scale.apply()
+    return await patch_stored(write, scale.stored, scale.shown, scale.change)
+
+
+class _Scale:
+    """A write of the scale of one workload, as of a separate object."""
+
+    def __init__(self, workload: Kind, request: ApiRequest, write: WriteRequest) -> None:
+        self._workload, self._request, self._write = workload, request, write
+
+    def stored(self) -> StoredObject:
+        return self._write.api.stored(self._workload, self._request.target)
+
+    def shown(self, stored: StoredObject) -> Object:
+        """Return the scale with those of the workload's managers that own the number, in terms of the scale."""
+        scale = _scale_of(stored.object)
+        scale["metadata"]["managedFields"] = entries(_to_scale(managers_of(stored.object)))
+        return scale
+
+    async def update(self) -> ApiResponse:
+        write = self._write
+        context = write.api.context(self._request)
+        stored = self.stored()
+        wire = read_object(write.request, _SCALE, write.options.field_validation, context)
+        check_name(wire["metadata"].get("name"), self._request.target.name)
+        return await self.change(stored, wire, context)
+
+    async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
+        """Set the workload's replicas to those of a sent or patched scale."""
+        writer = self._write.manager("Update", context.now)
+        managed = tracked_fields(self.shown(stored), wire, _SCALE.stored_type, writer)
+        return await self._store(stored, wire, managers_of({"metadata": {"managedFields": managed}}), context)
+
+    async def apply(self) -> ApiResponse:
+        write = self._write
+        context = write.api.context(self._request)
+        stored = self.stored()
+        config = configuration(write)
+        decoded = decode_typed(config, write.request, _SCALE, write.options.field_validation, context)
+        live = self.shown(stored)
+        try:
+            applied = after_apply(
+                live, mentioned(config, decoded), _SCALE.stored_type, write.manager("Apply", context.now),
+                managers_of(live), force=write.options.force,
+            )  # fmt: skip
+        except ApplyConflict as error:
+            raise conflicting(error) from None
+        wire = decode_typed(applied.obj, write.request, _SCALE, "Ignore", context)
+        wire["metadata"]["resourceVersion"] = decoded["metadata"].get("resourceVersion", "")
+        return await self._store(stored, wire, applied.managers, context)
+
+    async def _store(
+        self, stored: StoredObject, scale: Object, managers: list[FieldManager], context: StrategyContext
+    ) -> ApiResponse:
+        api, kind, target = self._write.api, self._workload, self._request.target
+        metadata = scale["metadata"]
+        replicas = (scale.get("spec") or {}).get("replicas", 0)
+        check_namespace(scale, self._request)
+        uid, real = metadata.get("uid"), stored.object["metadata"]["uid"]
+        if uid and uid != real:
+            raise precondition_failed(kind, kind.key(target.namespace, target.name), "UID", uid, real)
+        if replicas < 0:
+            error = invalid("spec.replicas", replicas, NOT_NEGATIVE)
+            raise invalid_object(_SCALE.group, _SCALE.kind, target.name, [error])
+        workload = api.wire(kind, stored.object, target.api_version)
+        workload = {
+            **workload,
+            "metadata": {**workload["metadata"], "resourceVersion": metadata.get("resourceVersion") or ""},
+            "spec": {**workload["spec"], "replicas": replicas},
+        }
+        managed = entries(_to_workload(managers_of(stored.object), managers, target.api_version))
+        write = WriteRequest(api, kind, self._request, self._write.options)
+        answer = await replace_object(write, stored, workload, context, managed)
+        assert answer.items is not None  # noqa: S101 - that of a write has its object
+        return _answer(answer.items[0], context.warnings)
+
+
+def _answer(workload: Object, warnings: Sequence[str] = ()) -> ApiResponse:
+    scale = _scale_of(workload)
+    return ApiResponse(scale, kind=_SCALE, items=[scale], warnings=warnings)
+
+
+def _scale_of(workload: Object) -> Object:
+    metadata, spec, status = workload["metadata"], workload["spec"], workload.get("status") or {}
+    wanted = spec.get("replicas", 0)
+    return {
+        "kind": _SCALE.kind,
+        "apiVersion": _VERSION,
+        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "spec": {"replicas": wanted} if wanted else {},
+        "status": {"replicas": status.get("replicas", 0), "selector": written_selector(spec.get("selector"))},
+    }
+
+
+def _to_scale(managers: Iterable[FieldManager]) -> list[FieldManager]:
+    return [
+        replace(manager, api_version=_VERSION, fields=frozenset({_REPLICAS}))
+        for manager in managers
+        if _REPLICAS in manager.fields
+    ]
+
+
+def _to_workload(
+    managers: Iterable[FieldManager], of_scale: Iterable[FieldManager], api_version: str
+) -> list[FieldManager]:
+    """Return the managers of a workload after its scale was written; the scale decides who owns the replica count."""
+    before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
+    retained = [
+        manager
+        if _REPLICAS not in manager.fields or any(manager.same(owner) for owner in owners)
+        else replace(manager, fields=manager.fields - {_REPLICAS})
+        for manager in before
+    ]
+    # a new manager has no time, nor does one that wrote the replica count by a write other than apply
+    added = [
+        replace(owner, api_version=api_version, fields=frozenset({_REPLICAS}), time="")
+        for owner in owners
+        if not any(owner.same(manager) for manager in before)
+    ]
+    return [*retained, *added]
+
+
+def _refuse(cause: str, *, readable: bool = False) -> _Handler:
+    """Return a handler that refuses requests with a cause; of a readable subresource, GET returns the object."""
+
+    async def handler(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
+        target = request.target
+        obj = api.stored(kind, target).object
+        if readable and request.method == "GET":
+            return ApiResponse(api.wire(kind, obj, target.api_version), kind=kind, items=[obj])
+        raise StatusError(501, "NotImplemented", f"{target.plural}/{target.subresource} cannot be served: {cause}")
+
+    return handler
+
+
+STATUS_VERBS: Final = ("get", "patch", "update")
+_PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
+_NO_RUNTIME: Final = (
+    "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
+    "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs"
+)
+_FIXED: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
+SUBRESOURCES: Final[Mapping[str, Mapping[str, Subresource]]] = {
+    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
+    "pods": {
+        "attach": Subresource("PodAttachOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "binding": Subresource("Binding", ("create",), _bind_pod),
+        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, _refuse(_NO_RUNTIME, readable=True)),
+        "eviction": Subresource("Eviction", ("create",), _evict_pod, "policy/v1"),
+        "exec": Subresource("PodExecOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "log": Subresource("Pod", ("get",), _log),
+        "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME)),
+        "resize": Subresource("Pod", STATUS_VERBS, _refuse(_FIXED, readable=True)),
+    },
+    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
+    "namespaces": {"finalize": Subresource("Namespace", ("update",), _finalize)},
+    "serviceaccounts": {"token": Subresource("TokenRequest", ("create",), _request_token, "authentication.k8s.io/v1")},
+    **{name: {"scale": Subresource("Scale", STATUS_VERBS, _serve_scale, "autoscaling/v1")} for name in SCALABLE},
+}
+"""By resource (``<plural>.<group>``) and name."""

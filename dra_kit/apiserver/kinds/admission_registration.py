@@ -13,19 +13,8 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    NAME,
-    Column,
-    Kind,
-    PathSegmentNameStrategy,
-    StatusStrategy,
-    Strategy,
-    StrategyContext,
-    count_cell,
-    selector_cell,
-    text_cell,
-)
+from dra_kit.apiserver.kinds.kind import Kind, PathSegmentNameStrategy, StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.tables import AGE, NAME, Column, count_cell, selector_cell, text_cell
 from dra_kit.kubernetes.cel.admission import PolicyProblem, compile_policy
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
 from dra_kit.kubernetes.resource import names, v1

@@ -11,25 +11,10 @@ from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    NAME,
-    NONE,
-    UNKNOWN,
-    Column,
-    DnsLabelNameStrategy,
-    Kind,
-    StatusStrategy,
-    Strategy,
-    StrategyContext,
-    count_cell,
-    number_cell,
-    readers,
-    selector_cell,
-    text_cell,
-)
+from dra_kit.apiserver.kinds.kind import DnsLabelNameStrategy, Kind, StatusStrategy, Strategy, StrategyContext, readers
 from dra_kit.apiserver.kinds.pods import LOST_NODE
 from dra_kit.apiserver.selectors import flag
+from dra_kit.apiserver.tables import AGE, NAME, NONE, UNKNOWN, Column, count_cell, number_cell, selector_cell, text_cell
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     duplicate,

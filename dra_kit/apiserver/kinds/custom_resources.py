@@ -7,20 +7,9 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    CREATED,
-    NAME,
-    Column,
-    Kind,
-    StatusStrategy,
-    Strategy,
-    StrategyContext,
-    text_cell,
-    true_condition,
-    value_at_path,
-)
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext
 from dra_kit.apiserver.selectors import reader
+from dra_kit.apiserver.tables import AGE, CREATED, NAME, Column, text_cell, true_condition, value_at_path
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, required, unsupported
 from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE
 from dra_kit.kubernetes.values.json import Object

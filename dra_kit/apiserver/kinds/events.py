@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import Column, Kind, Strategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
 from dra_kit.apiserver.selectors import reader
+from dra_kit.apiserver.tables import Column
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError, invalid, required
 from dra_kit.kubernetes.values.json import Object

@@ -1,15 +1,11 @@
-"""A kind: its names and versions, the strategy of its writes, and the columns and cells that kubectl prints.
-
-Source: k8s.io/apimachinery 0.37 ``pkg/util/duration``.
-"""
+"""A kind: its names and versions, and the strategy of its writes. ``tables.py`` has what kubectl prints of it."""
 
 # ruff: noqa: ARG002 - the arguments are for the kinds that override a method
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec import Struct, field
 from typing_extensions import override
@@ -17,11 +13,12 @@ from typing_extensions import override
 from dra_kit.apiserver.authentication import ADMIN, User
 from dra_kit.apiserver.authorization import Rbac
 from dra_kit.apiserver.selectors import FieldReader, reader
+from dra_kit.apiserver.tables import AGE, NAME, Column
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
-from dra_kit.kubernetes.values.json import Object, value_at
+from dra_kit.kubernetes.values.json import Object
 
 
 class StrategyContext(Struct):
@@ -183,28 +180,6 @@ class PathSegmentNameStrategy(Strategy):
         return names.path_segment(name)
 
 
-class Column(Struct, frozen=True):
-    """A column of the table that ``kubectl get`` prints.
-
-    Attributes:
-        cell: the value for an object in storage version; None for the age.
-        type: ``string``, ``integer`` or ``date``.
-        format: ``name`` for the column of names.
-        priority: 1 for columns that only ``-o wide`` shows.
-    """
-
-    name: str
-    cell: Callable[[Object], Any] | None
-    type: str = "string"
-    format: str = ""
-    priority: int = 0
-
-
-NAME = Column("Name", lambda obj: obj["metadata"].get("name", ""), format="name")
-AGE = Column("Age", None)
-CREATED = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
-
-
 class Kind(Struct, frozen=True):
     """One kind, in all its served versions.
 
@@ -293,126 +268,6 @@ class Kind(Struct, frozen=True):
 def readers(*paths: str) -> dict[str, FieldReader]:
     """Return selectable fields whose labels are their paths."""
     return {path: reader(path) for path in paths}
-
-
-NONE: Final = "<none>"
-
-
-def value_at_path(path: str) -> Callable[[Object], Any]:
-    """Return the value at a path, None if it is missing."""
-    names = path.split(".")
-    return lambda obj: value_at(obj, names)
-
-
-def text_cell(path: str, missing: str = "") -> Callable[[Object], str]:
-    """Return the value at a path as text; another text if it is missing or empty."""
-    read = value_at_path(path)
-
-    def cell(obj: Object) -> str:
-        value = read(obj)
-        return missing if value is None else str(value) or missing
-
-    return cell
-
-
-def count_cell(path: str) -> Callable[[Object], int]:
-    """Return the number of items at a path."""
-    read = value_at_path(path)
-    return lambda obj: len(read(obj) or ())
-
-
-def number_cell(path: str) -> Callable[[Object], int]:
-    """Return the number at a path, 0 if it is missing."""
-    read = value_at_path(path)
-    return lambda obj: read(obj) or 0
-
-
-def selector_cell(path: str) -> Callable[[Object], str]:
-    """Return a LabelSelector at a path as kubectl writes it."""
-    read = value_at_path(path)
-
-    return lambda obj: written_selector(read(obj)) or NONE
-
-
-def true_condition(obj: Object, type_: str) -> Object | None:
-    """Return the condition of a type in the status of an object, None unless it is true."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((item for item in conditions if item.get("type") == type_ and item.get("status") == "True"), None)
-
-
-def written_selector(selector: Object | None) -> str:
-    """Return a LabelSelector as text, sorted by key; empty if it selects everything."""
-    wanted = selector or {}
-    parts = [(key, f"{key}={value}") for key, value in sorted((wanted.get("matchLabels") or {}).items())]
-    parts += [(item["key"], _requirement(item)) for item in wanted.get("matchExpressions") or ()]
-    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
-
-
-def _requirement(item: Object) -> str:
-    match item["operator"]:
-        case "Exists":
-            return str(item["key"])
-        case "DoesNotExist":
-            return f"!{item['key']}"
-        case operator:
-            return f"{item['key']} {operator.lower()} ({','.join(sorted(item.get('values') or ()))})"
-
-
-def labels_cell(path: str) -> Callable[[Object], str]:
-    """Return a map of labels at a path."""
-    read = value_at_path(path)
-    return lambda obj: ",".join(f"{key}={value}" for key, value in sorted((read(obj) or {}).items())) or NONE
-
-
-def _containers(field: str) -> Callable[[Object], str]:
-    read = value_at_path("spec.template.spec.containers")
-    return lambda obj: ",".join(item.get(field, "") for item in read(obj) or ())
-
-
-TEMPLATE: Final = (
-    Column("Containers", _containers("name"), priority=1),
-    Column("Images", _containers("image"), priority=1),
-)
-"""The columns of a pod template that only ``-o wide`` shows."""
-SELECTOR: Final = Column("Selector", selector_cell("spec.selector"), priority=1)
-"""The selector of a workload, which only ``-o wide`` shows."""
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000
-UNKNOWN: Final = "<unknown>"
-
-
-def format_age(timestamp: str | None, moment: datetime) -> str:
-    """Return how long ago a ``Time`` or ``MicroTime`` was, as kubectl prints it."""
-    if not timestamp:
-        return UNKNOWN
-    return format_duration(int((moment - datetime.fromisoformat(timestamp)).total_seconds()))
-
-
-def format_duration(seconds: int) -> str:
-    """Return seconds in one or two units, such as ``5m10s`` and ``3d4h``."""
-    if seconds < 0:
-        return "0s" if seconds >= -1 else "<invalid>"
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    if seconds < 10 * _MINUTE:
-        return _two(seconds, _MINUTE, "m", 1, "s")
-    if seconds < 3 * _HOUR:
-        return f"{seconds // _MINUTE}m"
-    if seconds < 8 * _HOUR:
-        return _two(seconds, _HOUR, "h", _MINUTE, "m")
-    if seconds < 2 * _DAY:
-        return f"{seconds // _HOUR}h"
-    if seconds < 8 * _DAY:
-        return _two(seconds, _DAY, "d", _HOUR, "h")
-    if seconds < 2 * _YEAR:
-        return f"{seconds // _DAY}d"
-    if seconds < 8 * _YEAR:
-        return _two(seconds, _YEAR, "y", _DAY, "d")
-    return f"{seconds // _YEAR}y"
-
-
-def _two(seconds: int, unit: int, name: str, small: int, small_name: str) -> str:
-    rest = seconds % unit // small
-    return f"{seconds // unit}{name}" + (f"{rest}{small_name}" if rest else "")
 
 
 class KindRegistry:

@@ -22,8 +22,9 @@ from dra_kit.apiserver.authorization import (
     shown,
     uncovered_rules,
 )
-from dra_kit.apiserver.kinds.kind import AGE, CREATED, NAME, Column, Kind, PathSegmentNameStrategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, PathSegmentNameStrategy, StrategyContext
 from dra_kit.apiserver.status_errors import StatusError, bad_request, forbidden_object, not_found
+from dra_kit.apiserver.tables import AGE, CREATED, NAME, Column
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     go_quote,

@@ -16,22 +16,9 @@ from typing_extensions import override
 
 from dra_kit.apiserver.authentication import NODE_NAME
 from dra_kit.apiserver.authorization import AuthorizationAttributes, AuthorizationDecision, denied
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    NAME,
-    NONE,
-    Column,
-    Kind,
-    StatusStrategy,
-    Strategy,
-    StrategyContext,
-    format_age,
-    number_cell,
-    readers,
-    text_cell,
-    true_condition,
-)
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext, readers
 from dra_kit.apiserver.status_errors import forbidden_object
+from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, number_cell, text_cell, true_condition
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1, to_v1
 from dra_kit.kubernetes.resource.dropping import drop_disabled_fields

@@ -9,20 +9,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    NAME,
-    NONE,
-    Column,
-    Kind,
-    StatusStrategy,
-    Strategy,
-    StrategyContext,
-    text_cell,
-    true_condition,
-)
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext
 from dra_kit.apiserver.kinds.pods import priority_class
 from dra_kit.apiserver.status_errors import forbidden_object
+from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, text_cell, true_condition
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.field_errors import FieldError, declarative_last
 from dra_kit.kubernetes.resource.validation.pod_groups import (

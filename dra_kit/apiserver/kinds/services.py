@@ -12,19 +12,9 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    NAME,
-    NONE,
-    Column,
-    Kind,
-    StatusStrategy,
-    StrategyContext,
-    labels_cell,
-    readers,
-    text_cell,
-)
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, StrategyContext, readers
 from dra_kit.apiserver.status_errors import internal
+from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, labels_cell, text_cell
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, required
 from dra_kit.kubernetes.values.json import Object
 

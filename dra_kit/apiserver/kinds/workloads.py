@@ -6,20 +6,9 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import (
-    AGE,
-    NAME,
-    NONE,
-    SELECTOR,
-    TEMPLATE,
-    Column,
-    Kind,
-    StatusStrategy,
-    StrategyContext,
-    labels_cell,
-    number_cell,
-)
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, StrategyContext
 from dra_kit.apiserver.kinds.pods import drop_gated_fields
+from dra_kit.apiserver.tables import AGE, NAME, NONE, SELECTOR, TEMPLATE, Column, labels_cell, number_cell
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid, required
 from dra_kit.kubernetes.resource.new_object import set_pull_policies
 from dra_kit.kubernetes.values.json import Object

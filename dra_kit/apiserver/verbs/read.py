@@ -1,12 +1,14 @@
-"""Get an object, and list objects in pages."""
+"""Get an object, list objects in pages, and watch them, with bookmarks and initial events."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -14,8 +16,8 @@ from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
 from dra_kit.apiserver.kinds.kind import Kind, readers
 from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_resource_version, too_large
 from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector
-from dra_kit.apiserver.status_errors import bad_request, expired, invalid_object
-from dra_kit.apiserver.storage import Compacted, StoredObject
+from dra_kit.apiserver.status_errors import StatusError, bad_request, expired, invalid_object
+from dra_kit.apiserver.storage import Compacted, StorageChange, StoredObject
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
@@ -184,3 +186,167 @@ def _read_token(token: str) -> tuple[int, str]:
         return int(value["rv"]), str(value["start"])
     except (binascii.Error, ValueError, KeyError, TypeError) as error:
         raise bad_request(f"continue key is not valid: {error}") from None
+
+
+BOOKMARK_SECONDS: Final = 60
+DEFAULT_TIMEOUT_SECONDS: Final = 1800
+PENDING: Final = 1_000
+"""Changes that wait for a client, at most: as many as a watcher of Kubernetes' cache has room for."""
+_NOT_OLDER: Final = "NotOlderThan"
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+
+class EventEncoder(Protocol):
+    """Writes events in the form that the client asked for."""
+
+    def event(self, type_: str, stored: StoredObject) -> bytes:
+        """Return an event about an object."""
+        ...
+
+    def error(self, status: Object) -> bytes:
+        """Return the event that ends a watch with an error."""
+        ...
+
+
+class _Options(Struct):
+    version: int
+    bookmarks: bool
+    initial_events: bool
+    timeout: float
+
+    @classmethod
+    def parse(cls, request: ApiRequest) -> _Options:
+        query = request.query
+        text, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
+        send_initial, initial_given = query.flag("sendInitialEvents"), "sendInitialEvents" in query.values
+        if text in {"", "0"} and not initial_given and not match:  # the default of such a watch
+            initial_given, match = True, _NOT_OLDER
+        cls._check(match, initial_given=initial_given, continued=bool(query.text("continue")))
+        version = parse_resource_version(text, code=500)
+        timeout = query.number("timeoutSeconds") or DEFAULT_TIMEOUT_SECONDS
+        from_start = version == 0 and "sendInitialEvents" not in query.values
+        return cls(version, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)
+
+    @staticmethod
+    def _check(match: str, *, initial_given: bool, continued: bool) -> None:
+        errors: list[FieldError] = []
+        path = "resourceVersionMatch"
+        if initial_given and match != _NOT_OLDER:
+            errors.append(forbidden(path, f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"))
+        if match and not initial_given:
+            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            errors.append(forbidden(path, detail))
+        if match and match != _NOT_OLDER:
+            errors.append(unsupported(path, match, (_NOT_OLDER,)))
+        if match and continued:
+            errors.append(forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
+        if errors:
+            raise invalid_object("meta.k8s.io", "ListOptions", "", errors)
+
+
+class WatchStream:
+    """One open watch; it sees every change from its creation on.
+
+    Raises:
+        StatusError: the request is not a valid watch.
+    """
+
+    def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:
+        self._api, self._kind, self._request = api, kind, request
+        self._selection = ListSelection.of(kind, request)
+        self._options = options = _Options.parse(request)
+        storage = api.storage
+        self._pending: deque[StorageChange] = deque()
+        self._wake = asyncio.Event()
+        self._failure: StatusError | None = None
+        self._initial: list[StoredObject] = []
+        self._seen = max(storage.revision, options.version)
+        if options.initial_events and options.version > storage.revision:
+            self._failure = too_large(options.version, storage.revision)
+        elif options.initial_events:
+            items = storage.items(kind.resource, self._selection.prefix)
+            self._initial = [stored for _, stored in items if self._selection.matches(stored.object)]
+        elif options.version:
+            try:
+                self._pending.extend(storage.changes_since(options.version, kind.resource))
+            except Compacted:
+                self._failure = expired(f"too old resource version: {options.version} ({storage.compacted})")
+        self._room = len(self._pending) + PENDING
+        self._stop: Callable[[], None] | None = storage.listen(kind.resource, self._on_change)
+
+    def _on_change(self, change: StorageChange) -> None:
+        if change.revision <= self._options.version:
+            return  # the watch begins with a version that has not been yet
+        if len(self._pending) < self._room:
+            self._pending.append(change)
+        else:  # its client is too slow, and finds the rest when it watches again or lists
+            self._pending.clear()
+            self.close()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop receiving changes."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+
+    async def events(self, encoder: EventEncoder, bookmark_seconds: float = BOOKMARK_SECONDS) -> AsyncIterator[bytes]:
+        """Yield the events until the time of the request is over or its client falls behind."""
+        if self._failure is not None:
+            yield encoder.error(self._failure.status())
+            return
+        for stored in self._initial:
+            yield encoder.event("ADDED", stored)
+        if self._options.bookmarks and self._request.query.flag("sendInitialEvents"):
+            yield encoder.event("BOOKMARK", self._bookmark(initial_end=True))
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._options.timeout
+        bookmark = loop.time() + bookmark_seconds
+        while True:
+            while self._pending:
+                change = self._pending.popleft()
+                self._seen = change.revision
+                for type_, stored in self._selected(change):
+                    yield encoder.event(type_, stored)
+            self._wake.clear()
+            now = loop.time()
+            if now >= end or self._stop is None:
+                return
+            if now >= bookmark:
+                bookmark = now + bookmark_seconds
+                if self._options.bookmarks:
+                    yield encoder.event("BOOKMARK", self._bookmark())
+            try:
+                async with asyncio.timeout(min(end, bookmark) - now):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._seen = max(self._seen, self._api.storage.revision) if not self._pending else self._seen
+
+    def _selected(self, change: StorageChange) -> Iterator[tuple[str, StoredObject]]:
+        """Yield what a change is for the client, if anything."""
+        if not change.key.startswith(self._selection.prefix):
+            return
+        matches = self._selection.matches
+        before = change.previous is not None and matches(change.previous.object)
+        after = change.type != "DELETED" and matches(change.stored.object)
+        if after:
+            yield "MODIFIED" if before else "ADDED", change.stored
+        elif before:
+            yield "DELETED", self._last(change)
+
+    @staticmethod
+    def _last(change: StorageChange) -> StoredObject:
+        """Return the object as the client knew it, with the revision at which it left its view."""
+        if change.type == "DELETED" or change.previous is None:
+            return change.stored
+        metadata: Object = {**change.previous.object["metadata"], "resourceVersion": str(change.revision)}
+        return StoredObject({**change.previous.object, "metadata": metadata}, change.revision)
+
+    def _bookmark(self, *, initial_end: bool = False) -> StoredObject:
+        """Return an object of the kind with nothing but its resource version."""
+        revision = max(self._seen, 1)
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if initial_end:
+            metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
+        obj = {"kind": self._kind.kind, "apiVersion": self._kind.storage_api_version, "metadata": metadata}
+        return StoredObject(self._api.pruned(self._kind, obj), revision)  # with what a typed object writes besides

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.apiserver.discovery import VERSION
+from dra_kit.apiserver.api import SERVER_VERSION
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import PODS, Resource
 from dra_kit.kubernetes.resource.objects import ClaimReference, pod_reference
@@ -84,7 +84,7 @@ class TimelineFeed(SandboxObserver):
         self._timeline.subscribe(self._file.write)
         self._drivers = tuple(sandbox.drivers)
         self._timeline.append(
-            ClusterStarted(version=VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=self._drivers)
+            ClusterStarted(version=SERVER_VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=self._drivers)
         )
         self._deletions = PodDeletions(sandbox.control_plane.server.api, sandbox.informers)
         for resource in sandbox.informers.resources:

@@ -17,7 +17,7 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
-from dra_kit.apiserver.verbs.watch import PENDING
+from dra_kit.apiserver.verbs.read import PENDING
 from dra_kit.client.api import Client, WatchEvent
 from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
 from dra_kit.errors import Gone

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver import discovery
+from dra_kit.apiserver.api import SERVER_VERSION
 from dra_kit.client.server_version import ServerFeatures, require_v1
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -31,8 +31,8 @@ def test_older_release_error_names_required_release() -> None:
 
 def test_sandbox_uses_newest_release() -> None:
     assert str(NEWEST) == VERSION
-    assert discovery.VERSION.startswith(f"v{NEWEST}.")
-    assert KUBELET_VERSION == discovery.VERSION
+    assert SERVER_VERSION.startswith(f"v{NEWEST}.")
+    assert KUBELET_VERSION == SERVER_VERSION
 
 
 def test_models_support_all_releases() -> None:
