@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
-from dra_kit.diagnosis.explain.conditions import compared, conditions
+from dra_kit.diagnosis.explain.selectors import compared, conditions
 from dra_kit.diagnosis.explain.verdicts import (
     RELEASED,
     JudgedChoice,

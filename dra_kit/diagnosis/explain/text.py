@@ -1,4 +1,4 @@
-"""Explanations as text for a terminal.
+"""Explanations as text for a terminal: their order and layout. The sentences are where the reasons are found.
 
 Devices that a class does not select show only that, not their taints, holders and counters.
 """
@@ -16,9 +16,11 @@ from msgspec import Struct
 
 from dra_kit.diagnosis.explain.allocated import device_statuses, enumerated
 from dra_kit.diagnosis.explain.cluster import MissingRight, missing_rules
-from dra_kit.diagnosis.explain.conditions import shorten
 from dra_kit.diagnosis.explain.drivers import DriverOnNode
+from dra_kit.diagnosis.explain.selectors import shorten
 from dra_kit.diagnosis.explain.verdicts import (
+    CLAIM_VERDICTS,
+    POD_VERDICTS,
     UNMATCHED,
     ClaimExplanation,
     DeviceVerdict,
@@ -71,14 +73,10 @@ def _render_unallocated(page: ReportWriter, explanation: ClaimExplanation) -> No
     if explanation.finds_devices:
         _render_fitting(page, explanation, fitting)
         return
-    if explanation.outcome == "unknown":
-        page.undecided(f"{explanation.key} may find devices on nodes that are not known", explanation.not_looked_at)
+    if explanation.undecided:
+        page.undecided(_verdict(explanation), explanation.not_looked_at)
         return
-    if explanation.outcome == "stopped":
-        page.undecided(f"{explanation.key} would take too much work to explain", explanation.not_looked_at)
-        return
-    text = ": kube-scheduler gives up" if explanation.outcome == "error" else " cannot be allocated"
-    page.bad(f"{explanation.key}{text}")
+    page.bad(_verdict(explanation))
     for blocker in explanation.blockers:
         page.line(blocker, indent=2)
     _render_remedies(page, explanation)
@@ -87,6 +85,10 @@ def _render_unallocated(page: ReportWriter, explanation: ClaimExplanation) -> No
     if explanation.not_looked_at:
         missed = ", ".join(explanation.not_looked_at)
         page.line(f"not examined, since it would take too much work: {missed}", indent=2, colour="yellow")
+
+
+def _verdict(explanation: ClaimExplanation, where: str = "") -> str:
+    return CLAIM_VERDICTS[explanation.outcome].format(claim=explanation.key, where=where)
 
 
 def _render_problems(page: ReportWriter, explanation: ClaimExplanation) -> None:
@@ -202,12 +204,12 @@ def _names(page: ReportWriter, names: Sequence[str]) -> str:
 
 def _render_fitting(page: ReportWriter, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
     where = f"on {len(fitting)} of {counted(len(explanation.nodes), 'node')}"
-    if explanation.outcome == "evicted":
-        page.bad(f"{explanation.key} finds devices {where}, and its pods are evicted")
-    elif explanation.undecided:
-        page.undecided(f"{explanation.key} finds devices {where}", explanation.not_looked_at)
+    if explanation.undecided:
+        page.undecided(_verdict(explanation, where), explanation.not_looked_at)
+    elif explanation.good:
+        page.good(_verdict(explanation, where))
     else:
-        page.good(f"{explanation.key} fits {where}")
+        page.bad(_verdict(explanation, where))
     shown = fitting if page.everything else fitting[:_CHOICES]
     for outcome in shown:
         page.line(f"on {outcome.node.name} it would get", indent=2)
@@ -224,7 +226,7 @@ def _render_allocated(page: ReportWriter, explanation: ClaimExplanation, allocat
     if explanation.release:
         page.line("it still has", indent=2)
     else:
-        page.good(f"{explanation.key} is allocated")
+        page.good(_verdict(explanation))
     _render_results(page, allocation)
     if not explanation.release:
         reserved = _consumers(explanation)
@@ -278,25 +280,6 @@ def _configs(allocation: AllocationResult, result: DeviceRequestAllocationResult
 
 
 _REASONS: Final = 6
-_VERDICTS: Final = {
-    "ended": "has ended",
-    "runs": "runs on {node}",
-    "scheduled": "is scheduled to {node}",
-    "bypassed": "is on {node} without having devices there",
-    "not-prepared": "has its devices on {node}, and the kubelet cannot prepare them",
-    "not-running": "has its devices on {node}, and does not run",
-    "fits": "can run on {where}",
-    "devices-fit": "finds its devices on {where}",
-    "unknown": "may find its devices on nodes that are not known",
-    "waits": "waits for a claim",
-    "binding": "waits for its devices to become ready on {where}",
-    "evicted": "is evicted as soon as it is scheduled to {where}",
-    "does-not-fit": "cannot be scheduled",
-    "error": "cannot be scheduled: kube-scheduler gives up",
-    "stopped": "would take too much work to explain",
-    "ending": "is being deleted since {since}, and {deletion}",
-    "terminating": "is being deleted since {since}, and {deletion}",
-}
 
 
 def render_pod(page: ReportWriter, explanation: PodExplanation) -> None:
@@ -368,7 +351,7 @@ def _render_claims(page: ReportWriter, claims: Iterable[PodClaimExplanation]) ->
 def _render_verdict(page: ReportWriter, explanation: PodExplanation) -> None:
     deletion = explanation.deletion
     since, waits = (deletion.since, deletion.text) if deletion is not None else ("", "")
-    verdict = _VERDICTS[explanation.outcome].format(
+    verdict = POD_VERDICTS[explanation.outcome].format(
         node=explanation.node, where=_first_nodes(explanation.fitting), since=since, deletion=waits
     )
     text = f"pod {explanation.name} {verdict}"

@@ -1,4 +1,8 @@
-"""Verdicts: reasons, devices, requests, nodes, suggested changes, and their summary."""
+"""Verdicts on devices, requests, claims and pods: their reasons and outcomes, the sentence of each outcome.
+
+A :class:`Reason` is made where a device is judged: ``devices.py``, and ``selectors.py`` for conditions of selectors.
+``claims.py`` and ``pods.py`` decide the outcomes, ``text.py`` lays them out.
+"""
 
 from __future__ import annotations
 
@@ -172,6 +176,17 @@ class SuggestedChange(Struct, frozen=True):
 Outcome: TypeAlias = Literal[
     "allocated", "deleting", "stale", "fits", "evicted", "devices-fit", "unknown", "does-not-fit", "error", "stopped"
 ]
+CLAIM_VERDICTS: Final[Mapping[Outcome, str]] = {
+    "allocated": "{claim} is allocated",
+    "fits": "{claim} fits {where}",
+    "evicted": "{claim} finds devices {where}, and its pods are evicted",
+    "devices-fit": "{claim} finds devices {where}",
+    "unknown": "{claim} may find devices on nodes that are not known",
+    "does-not-fit": "{claim} cannot be allocated",
+    "error": "{claim}: kube-scheduler gives up",
+    "stopped": "{claim} would take too much work to explain",
+}
+"""What the report says about a claim; ``release`` of the explanation says it for the other outcomes."""
 
 
 class ClaimExplanation(Struct, frozen=True):
@@ -239,6 +254,26 @@ PodOutcome: TypeAlias = Literal[
     "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "unknown",
     "waits", "binding", "evicted", "does-not-fit", "error", "stopped", "ending", "terminating",
 ]  # fmt: skip
+POD_VERDICTS: Final[Mapping[PodOutcome, str]] = {
+    "ended": "has ended",
+    "runs": "runs on {node}",
+    "scheduled": "is scheduled to {node}",
+    "bypassed": "is on {node} without having devices there",
+    "not-prepared": "has its devices on {node}, and the kubelet cannot prepare them",
+    "not-running": "has its devices on {node}, and does not run",
+    "fits": "can run on {where}",
+    "devices-fit": "finds its devices on {where}",
+    "unknown": "may find its devices on nodes that are not known",
+    "waits": "waits for a claim",
+    "binding": "waits for its devices to become ready on {where}",
+    "evicted": "is evicted as soon as it is scheduled to {where}",
+    "does-not-fit": "cannot be scheduled",
+    "error": "cannot be scheduled: kube-scheduler gives up",
+    "stopped": "would take too much work to explain",
+    "ending": "is being deleted since {since}, and {deletion}",
+    "terminating": "is being deleted since {since}, and {deletion}",
+}
+"""What the report says about a pod."""
 
 
 class PodClaimExplanation(Struct, frozen=True):

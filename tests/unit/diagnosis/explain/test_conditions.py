@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.diagnosis.explain.conditions import compared, reason_of, shorten
+from dra_kit.diagnosis.explain.selectors import compared, reason_of, shorten
 from dra_kit.diagnosis.explain.verdicts import Reason, ReasonKind
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.explanation import SelectorExplainer, explain

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
-from dra_kit.diagnosis.explain.conditions import shorten
+from dra_kit.diagnosis.explain.selectors import shorten
 from tests.unit.diagnosis.explain.world import (
     PIZZA,
     Document,
