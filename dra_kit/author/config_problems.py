@@ -19,8 +19,8 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypeAliasType
 
 from dra_kit.author.model import rule_text
-from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN, MAX_DIGITS
 from dra_kit.kubernetes.values.json import DuplicateKeysObject
+from dra_kit.kubernetes.values.quantity import INT64_MAX, INT64_MIN, MAX_DIGITS
 from dra_kit.text import did_you_mean, shorten
 
 Problem: TypeAlias = tuple[str, str]

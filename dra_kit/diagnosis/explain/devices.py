@@ -31,8 +31,7 @@ from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceTaint
-from dra_kit.kubernetes.values.amount import NANO
-from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import NANO, Quantity
 
 _UNKNOWN: Final = object()
 

@@ -31,7 +31,7 @@ from dra_kit.diagnosis.selector_mistakes.expression import (
     value_read,
 )
 from dra_kit.kubernetes.cel.device import DEVICE_FIELDS
-from dra_kit.kubernetes.cel.libraries import functions
+from dra_kit.kubernetes.cel.environment import functions
 from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from dra_kit.kubernetes.values.semver import Version

@@ -10,8 +10,7 @@ from msgspec import Struct
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, to_nano
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
-from dra_kit.kubernetes.values.amount import INT64_MAX, divide_up
-from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import INT64_MAX, Quantity, divide_up
 
 _NANO_PER_MILLI: Final = 10**6
 _MANY_DIGITS: Final = 18

@@ -22,8 +22,7 @@ from dra_kit.kubernetes.resource.v1 import (
     NodeSelector,
     ResourceSliceSpec,
 )
-from dra_kit.kubernetes.values.amount import Amount
-from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import Amount, Quantity
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9

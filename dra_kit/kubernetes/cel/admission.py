@@ -10,10 +10,10 @@ from msgspec import Struct, field
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.checker import check, check_literals
+from dra_kit.kubernetes.cel.environment import all_functions
 from dra_kit.kubernetes.cel.evaluator import Evaluator
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
 from dra_kit.kubernetes.cel.functions.authorization import AuthorizerValue, ResourceCheck
-from dra_kit.kubernetes.cel.libraries import all_functions
 from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.cel.program import line_and_column
 from dra_kit.kubernetes.cel.types import DYN, Overload, Type, list_of, map_of

@@ -1,16 +1,53 @@
-"""The names and functions that an expression may use: they depend on the compiler and on feature gates."""
+"""The names and functions that an expression may use: they depend on the compiler and on feature gates.
+
+The libraries of functions are tried in Kubernetes' order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from types import ModuleType
 from typing import Final, Protocol
 
 from msgspec import Struct
 
 from dra_kit.kubernetes.cel import types
-from dra_kit.kubernetes.cel.libraries import functions
+from dra_kit.kubernetes.cel.functions import (
+    authorization,
+    collections,
+    conversions,
+    network,
+    operators,
+    quantity_semver,
+    regex,
+    strings,
+    time,
+)
 from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, optional_of, type_of_type
+
+_LIBRARIES: Final = (operators, conversions, strings, network, collections, quantity_semver, regex, time)
+"""In the order in which Kubernetes tries their overloads."""
+
+
+@cache
+def functions() -> dict[str, tuple[Overload, ...]]:
+    """Return the overloads for expressions on devices by function, in the order in which they are tried."""
+    return _by_function(*_LIBRARIES)
+
+
+@cache
+def all_functions() -> dict[str, tuple[Overload, ...]]:
+    """Return the overloads for admission expressions by function, which include those for devices."""
+    return _by_function(authorization) | functions()
+
+
+def _by_function(*modules: ModuleType) -> dict[str, tuple[Overload, ...]]:
+    found: dict[str, list[Overload]] = {}
+    for module in modules:
+        for overload in module.LIBRARY.overloads:
+            found.setdefault(overload.function, []).append(overload)
+    return {name: tuple(overloads) for name, overloads in found.items()}
 
 
 class CompileEnvironment(Protocol):

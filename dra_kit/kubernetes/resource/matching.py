@@ -18,7 +18,7 @@ from dra_kit.kubernetes.resource.v1 import (
     NodeSelector,
     NodeSelectorRequirement,
 )
-from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN
+from dra_kit.kubernetes.values.quantity import INT64_MAX, INT64_MIN
 
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,19})")  # Python converts no text of thousands of digits
 

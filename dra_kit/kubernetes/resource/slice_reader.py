@@ -23,8 +23,8 @@ from dra_kit.kubernetes.resource.v1 import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from dra_kit.kubernetes.values.amount import INT64_MAX, INT64_MIN
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.quantity import INT64_MAX, INT64_MIN
 
 _VERSIONS: Final = 4096
 

@@ -9,8 +9,7 @@ from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
-from dra_kit.kubernetes.values.amount import wrap_int64
-from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity, wrap_int64
 from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
 LIBRARY: Final = Library()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import CelRuntimeError
-from dra_kit.kubernetes.cel.libraries import functions
+from dra_kit.kubernetes.cel.environment import functions
 from dra_kit.kubernetes.cel.types import Overload
 from tests.unit.kubernetes.cel.devices import evaluate
 

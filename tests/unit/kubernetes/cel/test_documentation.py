@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.kubernetes.cel.libraries import functions
+from dra_kit.kubernetes.cel.environment import functions
 from tests.unit.kubernetes.cel.devices import evaluate
 
 PAGE = (Path(__file__).parents[4] / "docs" / "reference" / "cel.md").read_text(encoding="utf-8")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.manifests import archive
 from dra_kit.kubernetes.manifests.files import Limits, files_in, read_file, read_folder, read_stream
 
 SMALL = Limits(file_bytes=10, total_bytes=15, files=2)
@@ -66,15 +64,3 @@ def test_limits_apply_to_whole_folder(tmp_path: Path, sizes: tuple[int, ...], pr
         (tmp_path / f"{number}.json").write_bytes(bytes(size))
     with pytest.raises(ConfigurationError, match=problem):
         list(read_folder(files_in(tmp_path, recursive=False, hidden=False), tmp_path, SMALL))
-
-
-def test_archive_of_regular_files_is_read(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / ("long" * 50)).write_bytes(b"content")
-    for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT):
-        with tarfile.open(tmp_path / "a.tgz", "w:gz", format=form) as made:
-            made.add(
-                tmp_path / "in", "in" if form != tarfile.USTAR_FORMAT else "x", recursive=form != tarfile.USTAR_FORMAT
-            )
-        found = list(archive.archive_members(tmp_path / "a.tgz"))
-        assert [content for _, content in found] == ([b"content"] if form != tarfile.USTAR_FORMAT else [])
