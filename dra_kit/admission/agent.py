@@ -36,9 +36,8 @@ from dra_kit.client.operator import KopfThread, kopf, kopf_settings
 from dra_kit.client.server_version import discover_release
 from dra_kit.errors import ConfigurationError, Conflict, InvalidConfig
 from dra_kit.process.connections import ConnectionLimits
-from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, process_metrics
-from dra_kit.process.probes import Check, Probes, unready_parts
+from dra_kit.process.probes import Check, LoopWatchdog, Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.values.json import loads
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
-from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import REVIEW_DURATION
+from dra_kit.process.probes import LoopWatchdog
 
 logger: logging.Logger = logging.getLogger(__name__)
 VERDICT: Final = "verdict"

@@ -12,8 +12,7 @@ import click
 from msgspec import to_builtins
 
 from dra_kit.cli.options import context_option, credentials_of, output_option, pod_kubeconfig_option, variable_option
-from dra_kit.diagnosis.drain import DrainQuery, DrainState, DrainStatus, wait_drained
-from dra_kit.diagnosis.removal import RemovalConfirmations
+from dra_kit.diagnosis.drain import DrainQuery, DrainState, DrainStatus, RemovalConfirmations, wait_drained
 from dra_kit.text import align_columns, counted, did_you_mean, escape_unprintable
 
 HELD: Final = 3

@@ -16,10 +16,9 @@ from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
 from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
 from dra_kit.cli.sandbox_drivers import sandbox_driver
-from dra_kit.diagnosis.lint.check import LintResult, check
+from dra_kit.diagnosis.lint.check import LintResult, check, diff, fix_files, replace_text, require_writable
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
-from dra_kit.diagnosis.lint.fix_files import diff, fix_files, replace_text, require_writable
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.diagnosis.snapshot import load_devices
 from dra_kit.errors import ConfigurationError

@@ -22,8 +22,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.events import EventRecorder
 from dra_kit.client.server_version import discover_release
-from dra_kit.controller.announced_version import agreed_version
-from dra_kit.controller.announcer import ClaimAnnouncer
+from dra_kit.controller.announcer import ClaimAnnouncer, agreed_version
 from dra_kit.controller.author_handlers import AuthorHandlers, load_handlers
 from dra_kit.controller.binding import DeviceBinding
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimHistory, ClaimWatch
@@ -40,9 +39,8 @@ from dra_kit.controller.context import ControllerClusterApi, ControllerContext, 
 from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming
 from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
-from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, process_metrics
-from dra_kit.process.probes import Check, Probes, unready_parts
+from dra_kit.process.probes import Check, LoopWatchdog, Probes, hanging_calls, unready_parts
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.slices.inventory import cluster_source
 

@@ -24,8 +24,7 @@ from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.errors import ConfigurationError, TransientError
 from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.kubelet.checkpoint import KubeletCheckpoint
-from dra_kit.kubelet.plugin_server import NodeService, PluginServer
-from dra_kit.kubelet.registration import RegistrationServer
+from dra_kit.kubelet.plugin_server import NodeService, PluginServer, RegistrationServer
 from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.events import ClaimEventRecorder, ClaimEvents
@@ -66,10 +65,9 @@ from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
 from dra_kit.node.vanished_devices import VanishedDevices
-from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.logging import context_of
 from dra_kit.process.metrics import Metrics
-from dra_kit.process.probes import Probes, unready_parts
+from dra_kit.process.probes import LoopWatchdog, Probes, hanging_calls, unready_parts
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, node_source

@@ -16,8 +16,13 @@ from prometheus_client import Metric
 from dra_kit.author.calls import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
-from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService, PluginServer
-from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
+from dra_kit.kubelet.plugin_server import (
+    KubeletDevice,
+    NodeService,
+    PluginServer,
+    RegistrationServer,
+    RegistrationStatus,
+)
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.recovery import ClaimRecovery
 from dra_kit.node.context import ClusterFacts, HardwareHandle, NodeContext

@@ -22,14 +22,12 @@ from prometheus_client import Metric
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.resources import DECOMMISSIONED, PODS
 from dra_kit.errors import ConfigurationError, DraKitError, PermanentError
-from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
-from dra_kit.kubelet.registration import RegistrationServer
+from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer, RegistrationServer
 from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.settings import NodeSettings
-from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import REGISTERED, Metrics, process_metrics
-from dra_kit.process.probes import Probes, unready_parts
+from dra_kit.process.probes import LoopWatchdog, Probes, unready_parts
 from dra_kit.process.supervisor import Supervisor
 
 logger: logging.Logger = logging.getLogger(__name__)

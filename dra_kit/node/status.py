@@ -31,7 +31,6 @@ from dra_kit.node.slices import field_selector
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.vanished_devices import VanishedDevices
-from dra_kit.process.liveness import LoopWatchdog
 from dra_kit.process.metrics import (
     DEVICE_INFO,
     DEVICES,
@@ -44,6 +43,7 @@ from dra_kit.process.metrics import (
     process_metrics,
     publication_metrics,
 )
+from dra_kit.process.probes import LoopWatchdog
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.slices.inventory import CurrentInventory
 from dra_kit.slices.publisher import Publisher

@@ -1,20 +1,29 @@
-"""Liveness and readiness over HTTP, for the kubelet's probes, and metrics next to them."""
+"""Liveness and readiness over HTTP, for the kubelet's probes, and metrics next to them.
+
+Liveness is whether the event loop is blocked, and whether calls of the author's code hang.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import logging
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Container, Iterable, Sequence
+from types import FrameType
 from typing import Final, TypeAlias
 
 from aiohttp import web
+from prometheus_client import Histogram
 
-from dra_kit.author.calls import call_threadsafe
+from dra_kit.author.calls import RunningCall, call_threadsafe, running_calls
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, bound_socket, requests_logger
-from dra_kit.process.metrics import CONTENT_TYPE, Metrics
+from dra_kit.process.logging import context_of
+from dra_kit.process.metrics import CONTENT_TYPE, LOOP_LAG_SECONDS, Metrics
 from dra_kit.process.supervisor import PartState, Supervisor
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -151,3 +160,86 @@ def _parsed(address: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or (":" in host and not bracketed):
         raise ConfigurationError(f"--probe-address {address!r} is not host:port; write for example ':8081'")
     return host[1:-1] if bracketed else host, int(port)
+
+
+BEAT: Final = 1.0  # seconds between two heartbeats of the loop
+
+
+class LoopWatchdog:
+    """The part of a process that watches the event loop from its own thread.
+
+    Args:
+        patience: seconds without a heartbeat after which it is reported, once for each time the loop is blocked.
+
+    Attributes:
+        lag: how late the loop was at each check.
+    """
+
+    name = "watchdog"
+
+    def __init__(self, *, patience: float = 10.0) -> None:
+        self._patience = patience
+        self.lag: Histogram = LOOP_LAG_SECONDS.histogram()
+        self._beat = time.monotonic()
+        self._watched: int | None = None
+        self._stopped = threading.Event()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`."""
+        self._beat = time.monotonic()
+        self._watched = threading.get_ident()
+        threading.Thread(target=self._watch, args=(self._watched,), name=self.name, daemon=True).start()
+        ready.set()
+        try:
+            while True:
+                pause = min(BEAT, self._patience / 2)
+                self._beat = time.monotonic()
+                await asyncio.sleep(pause)
+                self.lag.observe(max(0.0, time.monotonic() - self._beat - pause))
+        finally:
+            self._watched = None
+            self._stopped.set()
+
+    def blocked(self) -> list[str]:
+        """Return a line while the loop is blocked for longer than the patience; may be called from any thread."""
+        watched, seconds = self._watched, time.monotonic() - self._beat
+        if watched is None or seconds <= self._patience:
+            return []
+        return [f"the event loop is blocked for {seconds:.0f} s at {_place_of(watched)}"]
+
+    def _watch(self, watched: int) -> None:
+        reported = 0.0
+        while not self._stopped.wait(self._until_overdue()):
+            beat = self._beat
+            if time.monotonic() - beat > self._patience and beat != reported:
+                reported = beat
+                logger.error(
+                    "the event loop is blocked: nothing is answered; what blocks belongs into a plain 'def', which "
+                    "runs in a thread",
+                    extra={"seconds": round(time.monotonic() - beat), "at": _place_of(watched)},
+                )
+
+    def _until_overdue(self) -> float:
+        """Return the seconds until a loop without further heartbeats is late; one beat if it is late already."""
+        return max(min(BEAT, self._patience / 2), self._beat + self._patience - time.monotonic())
+
+
+def _place_of(thread: int) -> str:
+    """Return the position of a thread, innermost first: ``file.py:28 in prepare``, three frames."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
+    frames = traceback.extract_stack(frame)[-3:] if frame is not None else []
+    return " < ".join(f"{item.filename}:{item.lineno} in {item.name}" for item in reversed(frames))
+
+
+def hanging_calls(loop: asyncio.AbstractEventLoop, patience: float) -> list[str]:
+    """Return a line for each call of a loop that has not returned for ``patience`` seconds, oldest first.
+
+    A line has the claim, if there is one, the method, and the age. May be called from any thread.
+    """
+    now = time.monotonic()
+    return [_line(item, now - item.since) for item in running_calls(loop) if now - item.since > patience]
+
+
+def _line(item: RunningCall, age: float) -> str:
+    claim = context_of(item.context).get("claim")
+    return f"{f'claim {claim}: ' if claim else ''}{item.method} has not returned for {age:.0f} s"

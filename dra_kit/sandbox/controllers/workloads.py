@@ -16,12 +16,12 @@ from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, owns
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.controllers.daemon_set_plans import plan_daemon_set
 from dra_kit.sandbox.controllers.workload_plans import (
     Availability,
     WorkloadPlan,
     is_active,
     owner_reference,
+    plan_daemon_set,
     plan_deployment,
     plan_replica_set,
     plan_stateful_set,

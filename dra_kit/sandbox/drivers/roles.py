@@ -17,8 +17,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
-from dra_kit.process.liveness import hanging_calls
-from dra_kit.process.probes import unready_parts
+from dra_kit.process.probes import hanging_calls, unready_parts
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 
 logger: logging.Logger = logging.getLogger(__name__)

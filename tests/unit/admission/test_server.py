@@ -23,7 +23,7 @@ from dra_kit.admission.server import VERDICT, Check, ReviewServer, seconds
 from dra_kit.client.operator import kopf
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.connections import ConnectionLimits
-from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.probes import LoopWatchdog
 from tests.unit.admission.certificates import Pair, issue
 from tests.unit.admission.pizzeria import carrying, review
 

@@ -10,7 +10,7 @@ import pytest
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import LEASES, RESOURCE_CLAIMS
-from dra_kit.controller.announced_version import agreed_version
+from dra_kit.controller.announcer import agreed_version
 from dra_kit.controller.claim_transitions import ANNOUNCED, UNKNOWN
 from dra_kit.errors import Unavailable
 from tests.unit.controller.cluster import made_claim

@@ -10,11 +10,10 @@ import grpc
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer
+from dra_kit.kubelet.plugin_server import KubeletDevice, PluginServer, RegistrationServer, RegistrationStatus
 from dra_kit.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.support.api import eventually
 from tests.unit.kubelet.wire import Service

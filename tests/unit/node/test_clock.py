@@ -128,7 +128,7 @@ def test_no_code_waits_by_the_wall_clock() -> None:
     readers = {f"{path.parent.name}/{path.name}" for path, text in sources.items() if "datetime.now(" in text}
     known = {
         "admission/certificate_trust.py", "admission/certificates.py", "claims/status.py", "client/credentials.py",
-        "client/events.py", "controller/binding_conditions.py", "controller/election.py", "kubelet/registration.py",
+        "client/events.py", "controller/binding.py", "controller/election.py", "kubelet/plugin_server.py",
         "node/removal_confirmation.py", "node/health_ledger.py", "node/status.py", "state/salvage.py",
     }  # fmt: skip
     assert readers == known

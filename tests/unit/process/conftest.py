@@ -9,5 +9,5 @@ from tests.unit.process.clock import Clock
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of every watchdog."""
     clock = Clock()
-    monkeypatch.setattr("dra_kit.process.liveness.time", clock)
+    monkeypatch.setattr("dra_kit.process.probes.time", clock)
     return clock

@@ -15,10 +15,9 @@ import pytest
 
 from dra_kit.author.calls import call
 from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.process.liveness import LoopWatchdog, hanging_calls
 from dra_kit.process.logging import log_context
 from dra_kit.process.metrics import Metrics
-from dra_kit.process.probes import Probes, unready_parts
+from dra_kit.process.probes import LoopWatchdog, Probes, hanging_calls, unready_parts
 from dra_kit.process.supervisor import Supervisor
 from tests.support.api import eventually
 from tests.support.ports import kept_free

@@ -35,7 +35,7 @@ Write = Callable[[str, str], Path]
 def _imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every test begins with the modules and the path of the process, and leaves them; no other driver is loaded."""
     modules, path = dict(sys.modules), list(sys.path)
-    monkeypatch.setattr("dra_kit.author.driver_modules._known", {})
+    monkeypatch.setattr("dra_kit.author.target._known", {})
     for name in ("driver", "hardware", "late"):
         sys.modules.pop(name, None)
     yield

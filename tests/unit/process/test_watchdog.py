@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dra_kit.process.liveness import LoopWatchdog
+from dra_kit.process.probes import LoopWatchdog
 from tests.support.api import eventually
 from tests.unit.process.clock import Clock
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from dra_kit.client.resources import DECOMMISSIONED
-from dra_kit.diagnosis.removal import DriverRemoval, UnconfirmedNode, removal_confirmations
+from dra_kit.diagnosis.drain import DriverRemoval, UnconfirmedNode, removal_confirmations
 from tests.support.api import Api
 from tests.unit.diagnosis.drain.test_drain import DRIVER, claim, drain, drain_while, node_slice
 

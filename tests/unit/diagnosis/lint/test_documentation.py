@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.cli.lint import lint
+from dra_kit.diagnosis.lint.check import fix_files
 from dra_kit.diagnosis.lint.findings import GROUPS, RULES, fixed_as_text, format_text
-from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.diagnosis.lint.objects import REMOVED_KINDS
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS

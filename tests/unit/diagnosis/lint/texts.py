@@ -5,10 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.check import check, fix_files
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
-from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.resource import v1

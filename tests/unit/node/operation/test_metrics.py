@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import dra_kit as dra
-from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
+from dra_kit.kubelet.plugin_server import RegistrationServer, RegistrationStatus
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.kubelet_connection import KubeletRegistration
 from dra_kit.node.processes import Takeover

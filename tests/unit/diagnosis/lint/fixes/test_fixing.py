@@ -6,9 +6,9 @@ import textwrap
 
 import pytest
 
+from dra_kit.diagnosis.lint.check import fix_files
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import RULES
-from dra_kit.diagnosis.lint.fix_files import fix_files
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, KNOWN, WHOLE_CLUSTER, A, C, claim, device_class, fixed, pod
 

@@ -8,8 +8,7 @@ from typing import Self
 
 from dra_kit.errors import PermanentError
 from dra_kit.kubelet.health import HealthService
-from dra_kit.kubelet.plugin_server import DRA_VERSIONS, KubeletDevice, PluginServer
-from dra_kit.kubelet.registration import RegistrationServer
+from dra_kit.kubelet.plugin_server import DRA_VERSIONS, KubeletDevice, PluginServer, RegistrationServer
 from dra_kit.kubelet.sockets import plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.registration import RegistrationServer, RegistrationStatus
+from dra_kit.kubelet.plugin_server import RegistrationServer, RegistrationStatus
 from dra_kit.kubelet.sockets import plugin_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager

@@ -10,8 +10,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.controllers.daemon_set_plans import node_of, plan_daemon_set
-from dra_kit.sandbox.controllers.workload_plans import Availability, WorkloadPlan, plan_replica_set, plan_stateful_set
+from dra_kit.sandbox.controllers.workload_plans import (
+    Availability,
+    WorkloadPlan,
+    node_of,
+    plan_daemon_set,
+    plan_replica_set,
+    plan_stateful_set,
+)
 from tests.unit.sandbox.cluster.controllers.workloads.cluster import (
     READY_SINCE,
     Object,
