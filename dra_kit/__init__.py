@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         TaintRule,
         TaintRuleSource,
     )
-    from dra_kit.author.device import Device, Observed, WholeCapacityWarning, observed
-    from dra_kit.author.device_fields import (
+    from dra_kit.author.device import (
         CapacityRequestPolicy,
         CapacityRequestPolicyRange,
         CounterSet,
+        Device,
         DeviceCapacity,
         DeviceCounterConsumption,
         DeviceTaint,
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
         NodeSelector,
         NodeSelectorRequirement,
         NodeSelectorTerm,
+        Observed,
+        WholeCapacityWarning,
+        observed,
     )
     from dra_kit.author.device_policy import DevicePolicy, WatchedObject
     from dra_kit.author.driver import Driver
@@ -108,11 +111,11 @@ _HOMES = {
         "TaintRule",
         "TaintRuleSource",
     ),
-    "author.device": ("Device", "Observed", "WholeCapacityWarning", "observed"),
-    "author.device_fields": (
+    "author.device": (
         "CapacityRequestPolicy",
         "CapacityRequestPolicyRange",
         "CounterSet",
+        "Device",
         "DeviceCapacity",
         "DeviceCounterConsumption",
         "DeviceTaint",
@@ -122,6 +125,9 @@ _HOMES = {
         "NodeSelector",
         "NodeSelectorRequirement",
         "NodeSelectorTerm",
+        "Observed",
+        "WholeCapacityWarning",
+        "observed",
     ),
     "author.device_policy": ("DevicePolicy", "WatchedObject"),
     "author.driver": ("Driver",),

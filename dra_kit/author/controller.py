@@ -11,8 +11,7 @@ from pydantic import model_validator
 
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.context import ControllerComponent
-from dra_kit.author.device import to_plain
-from dra_kit.author.device_fields import DeviceTaint
+from dra_kit.author.device import DeviceTaint, to_plain
 from dra_kit.author.model import AuthorModel, AuthorSettingsT, invalid_device, short_repr
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta

@@ -12,13 +12,12 @@ from weakref import WeakValueDictionary
 from pydantic import field_validator, model_validator
 from typing_extensions import TypeVar
 
-from dra_kit.author.device import Device, counters_v1, is_validated, names_its_nodes
-from dra_kit.author.device_fields import CounterSet, NodeSelector
+from dra_kit.author.device import CounterSet, Device, NodeSelector, counters_v1, is_validated, names_its_nodes
 from dra_kit.author.model import AuthorModel, invalid_device, short_repr
 from dra_kit.errors import InvalidDevice
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import driver_name
-from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_pool, validate_slice
+from dra_kit.kubernetes.resource.validation.slices import split_devices, validate_pool, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
 _NODE: Final = "node"
@@ -91,17 +90,14 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         ]
         if errors:
             what = "Pool" if self.name is None else f"Pool {short_repr(self.name)}"
-            of_pool = [replace(error, path=_pool_path(error.path, len(self.devices))) for error in errors]
+            of_pool = [replace(error, path=_pool_path(error.path, slices)) for error in errors]
             raise invalid_device(what, of_pool)
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
         """Return the pool as slices to validate by the API's rules; names and numbers in them are placeholders."""
         devices = [device.to_v1() for device in self.devices]
         counters = self.counter_sets_v1()
-        contents: list[dict[str, Any]] = [
-            {"devices": devices[start : start + ADVANCED_DEVICES_MAX]}
-            for start in range(0, len(devices), ADVANCED_DEVICES_MAX)
-        ]
+        contents: list[dict[str, Any]] = [{"devices": part} for part in split_devices(devices)]
         contents += [{"shared_counters": [item]} for item in counters]
         contents = contents or [{}]
         of_others = self.node_selector is not None or self.all_nodes or self.per_device_node_selection
@@ -158,16 +154,17 @@ _known: WeakValueDictionary[tuple[str | None, int], Pool[Any]] = WeakValueDictio
 """Valid pools in use: a pool that publishes the same is not validated again."""
 
 
-def _pool_path(path: str, devices: int) -> str:
-    """Return a path in a pool's slices as a path in the pool."""
+def _pool_path(path: str, slices: Sequence[v1.ResourceSlice]) -> str:
+    """Return a path in a pool's slices, of which those with devices come first, as a path in the pool."""
     match = re.fullmatch(r"slices\[(\d+)\]\.spec(?:\.(devices|sharedCounters)\[(\d+)\])?(.*)", path)
     if match is None:
         return path
     number, kind, index, rest = int(match[1]), match[2], int(match[3] or 0), match[4]
+    before = slices[:number]
     if kind == "devices":
-        return f"devices[{number * ADVANCED_DEVICES_MAX + index}]{rest}"
+        return f"devices[{sum(len(item.spec.devices) for item in before) + index}]{rest}"
     if kind == "sharedCounters":
-        return f"sharedCounters[{number - -(-devices // ADVANCED_DEVICES_MAX)}]{rest}"
+        return f"sharedCounters[{sum(len(item.spec.shared_counters) for item in before) + index}]{rest}"
     return rest.lstrip(".").removeprefix("pool.")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, PlainValidator
 
-from dra_kit.author.device_fields import Attribute
+from dra_kit.author.device import Attribute
 from dra_kit.author.model import AuthorModel, JsonLike, copy_json
 from dra_kit.errors import DraKitError, InvalidPrepared
 

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.author.device import Device
-from dra_kit.author.device_fields import DeviceTaint
+from dra_kit.author.device import Device, DeviceTaint
 from dra_kit.author.health import HealthReport, HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import short_repr

@@ -12,8 +12,9 @@ from msgspec import Struct
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel, ObjectMeta, OwnerReference
-from dra_kit.kubernetes.resource.validation.devices import COUNTER_SETS_PER_SLICE_MAX, uses_advanced_features
-from dra_kit.kubernetes.resource.validation.slices import ADVANCED_DEVICES_MAX, DEVICES_MAX, max_devices
+from dra_kit.kubernetes.resource.dropping import GATED_FIELDS
+from dra_kit.kubernetes.resource.validation.devices import COUNTER_SETS_PER_SLICE_MAX
+from dra_kit.kubernetes.resource.validation.slices import max_devices, split_devices
 
 _FIRST_GENERATION = 1
 
@@ -308,30 +309,8 @@ def _same_time(wanted: str | None, stored: str | None) -> bool:
     return abs(difference.total_seconds()) <= 1
 
 
-_GATES: Final[dict[type[APIModel], dict[str, str]]] = {
-    v1.ResourceSliceSpec: {
-        "shared_counters": "DRAPartitionableDevices",
-        "per_device_node_selection": "DRAPartitionableDevices",
-        "partition_type_attribute": "DRAPartitionableDevicesType",
-        "skip_node_operations": "DRAOptionalNodeOperations",
-    },
-    v1.Device: {
-        "taints": "DRADeviceTaints",
-        "consumes_counters": "DRAPartitionableDevices",
-        "node_name": "DRAPartitionableDevices",
-        "node_selector": "DRAPartitionableDevices",
-        "all_nodes": "DRAPartitionableDevices",
-        "binds_to_node": "DRADeviceBindingConditions",
-        "binding_conditions": "DRADeviceBindingConditions",
-        "binding_failure_conditions": "DRADeviceBindingConditions",
-        "allow_multiple_allocations": "DRAConsumableCapacity",
-        "node_allocatable_resources": "DRANodeAllocatableResources",
-    },
-    v1.DeviceCapacity: {"request_policy": "DRAConsumableCapacity"},
-    v1.DeviceCounterConsumption: {"compatibility_groups": "DRADeviceCompatibilityGroups"},
-    v1.DeviceAttribute: dict.fromkeys(("ints", "bools", "strings", "versions"), "DRAListTypeAttributes"),
-}
-"""The feature gate of each field (Kubernetes 1.37, ``pkg/registry/resource/resourceslice/strategy.go``)."""
+_POSITION: Final = re.compile(r"\[[^]]*\]")
+_GATES: Final = {path: gates[0] for gates, paths in GATED_FIELDS for path in paths}
 
 
 class DroppedField(Struct, frozen=True):
@@ -371,7 +350,7 @@ def _compare_models(path: str, sent: APIModel, stored: Any) -> list[DroppedField
     for name, field in model.model_fields.items():
         value, other = getattr(sent, name), getattr(stored, name)
         where = f"{path}.{field.alias or name}"
-        gate = _GATES.get(model, {}).get(name)
+        gate = _GATES.get(_POSITION.sub(".*", where))
         if gate is not None and value and not other:
             result.append(DroppedField(where, gate))
         elif not isinstance(sent, v1.DeviceTaint) or name != "time_added":
@@ -402,22 +381,8 @@ def pack(pool: DesiredPool, *, separate_counter_slices: bool) -> tuple[SliceCont
     contents = [
         SliceContent(counter_sets=pool.counter_sets[i : i + step]) for i in range(0, len(pool.counter_sets), step)
     ]
-    contents += [SliceContent(devices=devices) for devices in _split(pool.devices)]
+    contents += [SliceContent(devices=devices) for devices in split_devices(pool.devices)]
     return tuple(contents) or (SliceContent(),)
-
-
-def _split(devices: Sequence[v1.Device]) -> list[tuple[v1.Device, ...]]:
-    slices: list[list[v1.Device]] = []
-    limit = 0
-    for device in devices:
-        new_limit = ADVANCED_DEVICES_MAX if uses_advanced_features(device) else DEVICES_MAX
-        if slices and len(slices[-1]) < min(limit, new_limit):
-            slices[-1].append(device)
-            limit = min(limit, new_limit)
-        else:
-            slices.append([device])
-            limit = new_limit
-    return [tuple(item) for item in slices]
 
 
 def _pack_together(pool: DesiredPool) -> SliceContent:

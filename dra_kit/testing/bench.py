@@ -21,8 +21,7 @@ from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ObjectAddress
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo, Stopping
-from dra_kit.author.device import Device
-from dra_kit.author.device_fields import CounterSet
+from dra_kit.author.device import CounterSet, Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.inventory import Inventory, Pool

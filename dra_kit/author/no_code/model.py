@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.alias_generators import to_camel
 
-from dra_kit.author.device_fields import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from dra_kit.author.device import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
 from dra_kit.kubernetes.resource.names import driver_name
 
 READABLE: Final = ("/sys/",)

@@ -34,6 +34,8 @@ def test_a_pool_has_any_number_of_devices(count: int) -> None:
 def test_two_devices_with_one_name_are_rejected_at_any_position(before: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, before))
     several = [*devices(before + 1), dra.Device(name=f"gpu-{first}")]
+    if (tainted := data.draw(st.integers(-1, before))) >= 0:  # a slice with taints holds fewer devices
+        several[tainted] = dra.Device(name=f"gpu-{tainted}", taints=[dra.DeviceTaint(key="old", effect="NoSchedule")])
     expected = f'devices[{before + 1}].name: Duplicate value: "gpu-{first}": devices must be unique in a pool'
     assert refusal(devices=several) == f"Pool 'rack': {expected}"
 

@@ -1,4 +1,10 @@
-"""Rules for devices in slices: attributes, capacities, counters, node resources."""
+"""Rules for devices in slices: attributes, capacities, counters, taints, node resources.
+
+:func:`validate_device_fields` has all rules for one device; a rule that is added there holds for the API server, for
+``dra.Device``, publication and lint, which all call it. ``slices.py`` has the rules for all devices of a slice, and how
+many fit. Constructors of errors, such as ``too_many`` and ``invalid``, are in ``field_errors``; give the error
+``author_detail`` if its text speaks of ResourceSlices, which authors do not write.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Rules for ResourceSlices and pools, DeviceTaintRules and ResourcePoolStatusRequests."""
+"""Rules for ResourceSlices and pools, DeviceTaintRules and ResourcePoolStatusRequests.
+
+``devices.py`` has the rules for one device. What limits the devices of a slice belongs to :func:`max_devices`, which
+validation uses and :func:`split_devices`, by which pools are published.
+"""
 
 from __future__ import annotations
 
@@ -89,6 +93,21 @@ def validate_slice(
 def max_devices(devices: tuple[v1.Device, ...]) -> int:
     """Return how many devices a slice with these devices may hold."""
     return ADVANCED_DEVICES_MAX if any(map(uses_advanced_features, devices)) else DEVICES_MAX
+
+
+def split_devices(devices: Sequence[v1.Device]) -> list[tuple[v1.Device, ...]]:
+    """Return devices in slices that may hold them, in order: each is filled before the next one begins."""
+    slices: list[list[v1.Device]] = []
+    limit = 0
+    for device in devices:
+        new_limit = max_devices((device,))
+        if slices and len(slices[-1]) < min(limit, new_limit):
+            slices[-1].append(device)
+            limit = min(limit, new_limit)
+        else:
+            slices.append([device])
+            limit = new_limit
+    return [tuple(item) for item in slices]
 
 
 def _validate_pool_struct(pool: v1.ResourcePool) -> list[FieldError]:
