@@ -24,7 +24,7 @@ from dra_kit.apiserver.admission.node_restriction import restrict_node
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
 from dra_kit.apiserver.admission.webhooks import WebhookAdmission
-from dra_kit.apiserver.api import AdmissionAttributes, Api
+from dra_kit.apiserver.api import AdmissionAttributes, Api, RuntimeConfig
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.authorization import aggregate_cluster_roles
 from dra_kit.apiserver.bootstrap import create_initial_objects, create_own_service, serve_custom_resources
@@ -32,7 +32,6 @@ from dra_kit.apiserver.endpoint import Endpoint
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageCollector
 from dra_kit.apiserver.kinds.kind import KindRegistry
 from dra_kit.apiserver.pod_log import PodLogSource
-from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates

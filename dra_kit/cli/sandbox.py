@@ -360,7 +360,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     Raises:
         ConfigurationError: a feature gate or an API version is unknown, or its value is invalid.
     """
-    from dra_kit.apiserver.runtime_config import RuntimeConfig
+    from dra_kit.apiserver.api import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
     gates = FeatureGates.alpha() if options["alpha"] else FeatureGates.default()

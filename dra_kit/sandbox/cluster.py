@@ -12,15 +12,15 @@ from typing import Any, Final, Self
 
 from msgspec import Struct, field
 
+from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
-from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import InternalError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.containers.log import OutputReader
+from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
@@ -32,7 +32,6 @@ from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS
-from dra_kit.apiserver.runtime_config import RuntimeConfig
 from dra_kit.apiserver.server import BACKLOG, ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials

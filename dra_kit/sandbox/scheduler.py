@@ -34,8 +34,14 @@ from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_termi
 from dra_kit.kubernetes.scheduler import hints
 from dra_kit.kubernetes.scheduler.assume_cache import AssumedPods, ClaimTracker
 from dra_kit.kubernetes.scheduler.claims import NotReady, UnschedulableAndUnresolvable, pod_claims_state
-from dra_kit.kubernetes.scheduler.cycle import Placement, SchedulingDecision, Unschedulable, schedule_pod
-from dra_kit.kubernetes.scheduler.device_choice import DeviceChoice, explain_choices
+from dra_kit.kubernetes.scheduler.cycle import (
+    DeviceChoice,
+    Placement,
+    SchedulingDecision,
+    Unschedulable,
+    explain_choices,
+    schedule_pod,
+)
 from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
 from dra_kit.kubernetes.scheduler.pod_groups import (
     GANG_SCHEDULING,

@@ -14,7 +14,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from dra_kit.apiserver.runtime_config import ALL_VERSIONS
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.kubernetes.release import FeatureGates
 from tests.golden.kind import Line

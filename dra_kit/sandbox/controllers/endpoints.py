@@ -18,8 +18,7 @@ from dra_kit.errors import Conflict, Forbidden, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, init_containers, is_sidecar, is_terminal, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workload_plans import is_ready, template_hash
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 _MANAGED: Final = "endpointslice.kubernetes.io/managed-by"

@@ -13,8 +13,7 @@ from dra_kit.client.resources import NODES, PODS
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 QUARANTINE_SECONDS: Final = 40.0
 """A node may come back within this time (kube-controller-manager 1.37, podgc: quarantineTime)."""

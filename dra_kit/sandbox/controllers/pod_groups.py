@@ -10,8 +10,7 @@ from dra_kit.client.resources import POD_GROUPS, PODS
 from dra_kit.errors import NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.kubernetes.scheduler.pod_groups import POD_GROUP_PROTECTION, group_key
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 
 class PodGroupProtectionController:

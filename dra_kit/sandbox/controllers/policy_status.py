@@ -22,8 +22,7 @@ from dra_kit.kubernetes.cel.types import Type, list_of, map_of
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, item_type, struct
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 ServedKind: TypeAlias = tuple[str, str, str, str]
 """Group, version and kind of a served kind, and the type of its objects in the schema table."""

@@ -21,8 +21,7 @@ from dra_kit.errors import KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import format_time
 from dra_kit.kubernetes.scheduler.pool_status import report_pools
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 logger: logging.Logger = logging.getLogger(__name__)
 GATE: Final = "DRAResourcePoolStatus"

@@ -28,8 +28,7 @@ from dra_kit.kubernetes.scheduler.claim_controller import (
 )
 from dra_kit.kubernetes.scheduler.pod_groups import group_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 COMPONENT: Final = "resource_claim"
 GROUP_CLAIMS_GATE: Final = "DRAWorkloadResourceClaims"

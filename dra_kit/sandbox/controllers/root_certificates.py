@@ -14,8 +14,7 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import CONFIG_MAPS, NAMESPACES
 from dra_kit.errors import Conflict, Forbidden, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 NAME: Final = "kube-root-ca.crt"
 _DESCRIPTION: Final = "kubernetes.io/description"

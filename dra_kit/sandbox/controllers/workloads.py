@@ -27,8 +27,7 @@ from dra_kit.sandbox.controllers.workload_plans import (
     plan_stateful_set,
     wanted_replicas,
 )
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 
 WORKLOADS: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
 _BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*WORKLOADS, PODS)}

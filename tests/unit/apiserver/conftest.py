@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.authentication import Authenticator
-from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials

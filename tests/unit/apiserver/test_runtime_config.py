@@ -7,7 +7,7 @@ import re
 import aiohttp
 import pytest
 
-from dra_kit.apiserver.runtime_config import RuntimeConfig
+from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.server import ApiServer
 from tests.unit.apiserver.conftest import Object
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.api import KINDS
+from dra_kit.apiserver.api import ALL_VERSIONS, KINDS
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.runtime_config import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
 from dra_kit.apiserver.verbs.read import PENDING

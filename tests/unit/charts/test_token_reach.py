@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from dra_kit.apiserver.runtime_config import ALL_VERSIONS
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dra_kit.apiserver.runtime_config import ALL_VERSIONS
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials

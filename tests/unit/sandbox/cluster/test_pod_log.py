@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
-from dra_kit.sandbox.containers.log import LINE_MAX, ContainerLog
-from dra_kit.sandbox.kubelet.pod_logs import find_log, log_stream
+from dra_kit.sandbox.containers.log import LINE_MAX, ContainerLog, find_log, log_stream
 
 SECOND = 10**9
 NOW = 1_700_000_000 * SECOND

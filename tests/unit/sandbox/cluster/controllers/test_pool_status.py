@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver.runtime_config import ALL_VERSIONS
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_POOL_STATUS_REQUESTS, RESOURCE_SLICES
 from dra_kit.errors import NotFound

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from dra_kit.errors import Conflict
-from dra_kit.sandbox.controllers.workqueue import WorkQueue
+from dra_kit.sandbox.informers import WorkQueue
 
 
 async def test_key_added_repeatedly_is_reconciled_once() -> None:
