@@ -1,8 +1,9 @@
 """Subresources other than ``status``: what discovery lists of each, and the function that serves it.
 
 A new one is an entry of :data:`SUBRESOURCES`, at the end, and its function; routing, discovery and RBAC read the table.
-The rules of an object that it writes are in the kind's ``Strategy`` (``kinds/pods.py`` for pods), ``replace_object`` of
-``verbs/write.py`` stores it. No disruption budget is looked at.
+One that writes a part of its object by other rules calls ``update`` of ``verbs/write.py`` and ``patch`` of
+``verbs/patch.py`` with the kind and another ``Strategy``: that of pods is in ``kinds/pods.py``. No disruption budget is
+looked at.
 
 Sources: Kubernetes 1.37 ``pkg/registry/core/pod/storage`` and ``pkg/apis/core/validation``, ``ValidatePodBinding``;
 Kubernetes 1.37 ``pkg/registry/core/pod/storage/eviction.go``; Kubernetes 1.37
