@@ -285,7 +285,7 @@ class NodeAgent:
             self.supervisor.add(self._unrecorded_effects, after=serving)
         self.supervisor.add(self.orphans, after=serving)
         if self._decommission is None:
-            self.supervisor.add(self._discovery, after=startup, waits_for=self._discover_problem)
+            self.supervisor.add(self._discovery, after=startup, waits_for=self._waits_for_discover)
         elif self._decommission.has_code:
             self.supervisor.add(self._decommission.devices(self._discovery), after=startup)
         if self._health is not None:
@@ -331,9 +331,14 @@ class NodeAgent:
     def _calls_under_way(self) -> str:
         return "; ".join(hanging_calls(self._loop, _A_MOMENT))
 
-    def _discover_problem(self) -> str:
-        if self._inventory.problem:
-            return f"discover fails: {self._inventory.problem}"
+    @property
+    def discover_problem(self) -> str:
+        """Why the last ``discover`` failed; empty if it did not. May be called from any thread."""
+        return self._inventory.problem
+
+    def _waits_for_discover(self) -> str:
+        if self.discover_problem:
+            return f"discover fails: {self.discover_problem}"
         return "; ".join(self._discovery.hanging(_A_MOMENT))
 
     def _effects(

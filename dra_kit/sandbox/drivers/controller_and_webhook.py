@@ -85,6 +85,11 @@ class ControllerAndWebhook:
         if self._with_controller and driver.cluster_provider is not None:
             await self._publishes_pools(self.roles[0])
 
+    @property
+    def pools_published(self) -> bool:
+        """Whether pools of no node were published, if only an empty inventory."""
+        return self._pools_published.is_set()
+
     def _start(self, role: RoleThread) -> None:
         role.start()
         role.when_ended(self._ended)
@@ -127,7 +132,7 @@ def controller_role(
         )  # fmt: skip
         return await run_controller(driver, settings, credentials)
 
-    return RoleThread("controller role", run)
+    return RoleThread("controller role", run, driver=driver.name)
 
 
 class WebhookRole(Struct, frozen=True):
@@ -170,7 +175,9 @@ def webhook_role(
     )
     selector = {"matchExpressions": [{"key": WITHOUT_WEBHOOK, "operator": "NotIn", "values": ["off"]}]}
     webhooks = [{**item, "namespaceSelector": selector} for item in configuration["webhooks"]]
-    return WebhookRole(RoleThread("webhook role", run), port, {**configuration, "webhooks": webhooks})
+    return WebhookRole(
+        RoleThread("webhook role", run, driver=driver.name), port, {**configuration, "webhooks": webhooks}
+    )
 
 
 def _free_port() -> int:
