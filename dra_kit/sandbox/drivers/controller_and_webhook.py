@@ -164,11 +164,13 @@ def webhook_role(
     cert.write_bytes(b"".join(item.bytes() for item in certificate.cert_chain_pems))
     key.touch(mode=0o600)
     key.write_bytes(certificate.private_key_pem.bytes())
-    port = _free_port()
+    reserved = _reserved_port()
+    port = int(reserved.getsockname()[1])
 
     async def run() -> int:
         settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, author=author)
-        return await run_webhook(driver, settings, credentials)
+        with reserved:
+            return await run_webhook(driver, settings, credentials)
 
     configuration = validating_webhook_configuration(
         driver.name, url=f"https://{_HOST}:{port}", ca_bundle=authority.cert_pem.bytes()
@@ -180,7 +182,12 @@ def webhook_role(
     )
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
+def _reserved_port() -> socket.socket:
+    """Return a socket whose port the system assigns to no other socket; the webhook can listen on it by number.
+
+    Of sockets with SO_REUSEADDR, several may have one port as long as at most one of them listens.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((_HOST, 0))
+    return reserved
