@@ -599,7 +599,7 @@ class NodeAgent:
             )
 
     def _caller_of_wait(self, update: DeviceUpdate) -> str | None:
-        """Return the UID of the claim in whose call of the driver's code this is; None outside of one.
+        """Return the UID of the claim for which the running call of the driver's code is; None outside of one.
 
         Waiting is rejected in an event loop, and in a call for a claim if the facts are about that claim.
 
