@@ -103,7 +103,8 @@ class GeneratorThread:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         name = self._words.title.rpartition(".")[2]
-        threading.Thread(target=self._work, args=(loop, ended), name=name, daemon=True).start()
+        work = partial(contextvars.copy_context().run, self._work, loop, ended)
+        threading.Thread(target=work, name=name, daemon=True).start()
         try:
             await ended
         finally:

@@ -205,7 +205,8 @@ class Context(ABC, Generic[SettingsT]):
                 asyncio.to_thread(self.context.update, …, wait=True)``.
 
         Raises:
-            ConfigurationError: with ``wait``: in an event loop, or while the same claim is being prepared or released.
+            ConfigurationError: with ``wait``: in an event loop, while the same claim is being prepared or released, or
+                in a call for which a call for the other claim waits, by such an update or ``concurrency="driver"``.
             DraKitError: with ``wait``: the facts are not valid or cannot be stored, or no claim is prepared with the
                 device.
         """

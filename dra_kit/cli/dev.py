@@ -28,6 +28,8 @@ from dra_kit.text import escape_unprintable
 _SHARED: Final = (
     "files",
     "nodes",
+    "capacity",
+    "labels",
     "kubeconfig",
     "alpha",
     "feature_gates",

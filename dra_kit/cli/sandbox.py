@@ -26,7 +26,16 @@ from dra_kit.cli.options import (
     target_of,
     variable_option,
 )
-from dra_kit.cli.sandbox_drivers import SET, Loaded, given_settings, load_stories, load_targets, sandbox_driver
+from dra_kit.cli.sandbox_drivers import (
+    SET,
+    Loaded,
+    given_settings,
+    load_stories,
+    load_targets,
+    node_profiles,
+    profiles_with_stories,
+    sandbox_driver,
+)
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
@@ -158,6 +167,20 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     show_default=True,
     type=click.IntRange(1, 100),
     help="number of nodes; {node} in a setting of the driver is replaced by the node's name",
+)
+@click.option(
+    "--node-capacity",
+    "capacity",
+    multiple=True,
+    metavar="[NODE:]RESOURCE=QUANTITY[,...]",
+    help="capacity of all nodes or one, instead of this machine's: cpu=8,memory=32Gi; may be repeated",
+)
+@click.option(
+    "--node-labels",
+    "labels",
+    multiple=True,
+    metavar="[NODE:]KEY=VALUE[,...]",
+    help="labels of all nodes or one; may be repeated",
 )
 @click.option(
     SET,
@@ -340,7 +363,11 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
             for target, driver in loaded
         ],
-        replace(sandbox_settings(options), edited=tuple(sorted({name for story in stories for name in story.edited}))),
+        replace(
+            settings := sandbox_settings(options),
+            edited=tuple(sorted({name for story in stories for name in story.edited})),
+            profiles=profiles_with_stories(settings.profiles, stories),
+        ),
         RunTask(
             files=options["files"],
             stories=stories,
@@ -386,6 +413,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         kubeconfig=options["kubeconfig"],
         webhook=options["webhook"],
         network_namespaces=options["network_namespaces"],
+        profiles=node_profiles(options["capacity"], options["labels"]),
     )
 
 

@@ -17,6 +17,7 @@ from dra_kit.errors import ConfigurationError
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+    from dra_kit.sandbox.kubelet.environment import NodeProfile
     from dra_kit.sandbox.stories.story import Story
 
 
@@ -161,6 +162,60 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
             raise ConfigurationError(f"--story {folder}: neither this folder nor its subfolders contain {EXPECT_FILE}")
         found += several
     return tuple(map(load_story, found))
+
+
+def node_profiles(capacity: Sequence[str], labels: Sequence[str]) -> dict[str, NodeProfile]:
+    """Return the capacity and labels of nodes that the options give, by node name; ``*`` is every node.
+
+    Raises:
+        ConfigurationError: a value of an option has another form.
+    """
+    if not (capacity or labels):
+        return {}
+    from dra_kit.sandbox.kubelet.environment import NodeProfile
+
+    capacity_of = _by_node("--node-capacity", capacity, "cpu=8")
+    labels_of = _by_node("--node-labels", labels, "zone=a")
+    return {
+        node: NodeProfile(capacity=capacity_of.get(node, {}), labels=labels_of.get(node, {}))
+        for node in {**capacity_of, **labels_of}
+    }
+
+
+def _by_node(flag: str, texts: Sequence[str], example: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        node, colon, pairs = text.rpartition(":")
+        for pair in pairs.split(","):
+            name, equals, value = pair.partition("=")
+            if not (name and equals) or (colon and not node):
+                raise ConfigurationError(
+                    f"{flag} {text} is invalid: {pair!r} is not NAME=VALUE; use for example {flag} {example}, or "
+                    f"{flag} node-1:{example} for one node"
+                )
+            found.setdefault(node or "*", {})[name] = value
+    return found
+
+
+def profiles_with_stories(given: Mapping[str, NodeProfile], stories: Sequence[Story]) -> dict[str, NodeProfile]:
+    """Return the capacity and labels that stories need of nodes, overridden by those that options give.
+
+    Raises:
+        ConfigurationError: two stories need different ones.
+    """
+    found: dict[str, NodeProfile] = {}
+    for story in stories:
+        for node, profile in story.nodes.items():
+            known = found.get(node, profile)
+            found[node] = known.overridden_by(profile)
+            if found[node] != profile.overridden_by(known):
+                raise ConfigurationError(
+                    f"story {story.name} needs other capacity or labels of node {node} than a story before it; run "
+                    "them one by one"
+                )
+    for node, profile in given.items():
+        found[node] = found.get(node, profile).overridden_by(profile)
+    return found
 
 
 def _same(one: str, other: str) -> bool:

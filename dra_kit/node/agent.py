@@ -138,6 +138,7 @@ class NodeAgent:
             NodeFollower(self._client, settings.node_name, self._node_changed) if follows_node else None
         )
         self._labels_known = False
+        self._waiting_calls: dict[asyncio.Future[bool], tuple[str, str]] = {}  # UIDs of claims: in a call, waited for
         self._started = asyncio.Event()
         self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
@@ -283,7 +284,7 @@ class NodeAgent:
             self.supervisor.add(self._unrecorded_effects, after=serving)
         self.supervisor.add(self.orphans, after=serving)
         if self._decommission is None:
-            self.supervisor.add(self._discovery, after=startup, waits_for=self._discover_problem)
+            self.supervisor.add(self._discovery, after=startup, waits_for=self._waits_for_discover)
         elif self._decommission.has_code:
             self.supervisor.add(self._decommission.devices(self._discovery), after=startup)
         if self._health is not None:
@@ -329,9 +330,14 @@ class NodeAgent:
     def _calls_under_way(self) -> str:
         return "; ".join(hanging_calls(self._loop, _A_MOMENT))
 
-    def _discover_problem(self) -> str:
-        if self._inventory.problem:
-            return f"discover fails: {self._inventory.problem}"
+    @property
+    def discover_problem(self) -> str:
+        """Why the last ``discover`` failed; empty if it did not. May be called from any thread."""
+        return self._inventory.problem
+
+    def _waits_for_discover(self) -> str:
+        if self.discover_problem:
+            return f"discover fails: {self.discover_problem}"
         return "; ".join(self._discovery.hanging(_A_MOMENT))
 
     def _effects(
@@ -568,13 +574,21 @@ class NodeAgent:
             with suppress(RuntimeError):  # the process has stopped, the author's thread has not
                 self._loop.call_soon_threadsafe(self._service.updates.report, update)
             return
-        self._refuse_wait(update)
+        caller = self._caller_of_wait(update)
         title = "context.update(…, wait=True)"
 
         async def write() -> bool:
             written: asyncio.Future[bool] = self._loop.create_future()
-            self._service.updates.report(update, written)
-            return await written
+            if caller is None or update.claim is None:
+                self._service.updates.report(update, written)
+                return await written
+            self._refuse_circle(update, caller, update.claim)
+            self._waiting_calls[written] = caller, update.claim
+            try:
+                self._service.updates.report(update, written)
+                return await written
+            finally:
+                del self._waiting_calls[written]
 
         if not PendingResult(write, lambda: self._loop, title, title).result():
             raise TransientError(
@@ -582,8 +596,10 @@ class NodeAgent:
                 "again when one is"
             )
 
-    def _refuse_wait(self, update: DeviceUpdate) -> None:
-        """Reject waiting in an event loop, and in a call for a claim, which the facts about that claim would wait for.
+    def _caller_of_wait(self, update: DeviceUpdate) -> str | None:
+        """Return the UID of the claim for which the running call of the driver's code is; None outside of one.
+
+        Waiting is rejected in an event loop, and in a call for a claim if the facts are about that claim.
 
         Raises:
             ConfigurationError: naming what to do instead.
@@ -595,10 +611,30 @@ class NodeAgent:
                 "asyncio.to_thread(self.context.update, …, wait=True)'"
             )
         uid = context_of(copy_context()).get("claim_uid")
-        if uid is None or update.claim not in {None, uid}:
-            return
-        if any(context_of(item.context).get("claim_uid") == uid for item in running_calls(self._loop)):
+        if uid is None or not any(
+            context_of(item.context).get("claim_uid") == uid for item in running_calls(self._loop)
+        ):
+            return None
+        if update.claim in {None, uid}:
             raise ConfigurationError(
                 f"device {update.pool}/{update.device}: context.update(…, wait=True) would wait for the call of the "
                 "driver's code that it is in; return the facts in Prepared(…), or omit wait"
+            )
+        return uid
+
+    def _refuse_circle(self, update: DeviceUpdate, caller: str, target: str) -> None:
+        """Reject a wait for a claim whose call waits for the one in which this is: neither would end.
+
+        Raises:
+            ConfigurationError: naming what to do instead.
+        """
+        reached, former = {target}, set[str]()
+        while reached != former:
+            former, reached = reached, reached | {to for of, to in self._waiting_calls.values() if of in reached}
+        # with this concurrency, all other calls wait until the one that this is in returns
+        serial = self._driver.concurrency == "driver" and self._service.calls.works_on(target)
+        if serial or caller in reached:
+            raise ConfigurationError(
+                f"device {update.pool}/{update.device}: context.update(…, wait=True) for claim {target} would wait in "
+                f"a circle: the call for that claim waits for the call for claim {caller}, which this is in; omit wait"
             )

@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, Generic, TypeVar
 
 from typing_extensions import ParamSpec
 
 from dra_kit.errors import TransientError
+from dra_kit.process.logging import context_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class DeadlineRunner:
         self.deadline = deadline
         self._at_rest = at_rest
         self._rest: asyncio.TimerHandle | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Context] = {}
         self._drained = False
 
     def begin(
@@ -80,10 +81,10 @@ class DeadlineRunner:
         context.run(_try_until.set, loop.time() + self.deadline * (1 - _REPORT_RESERVE))
         task = loop.create_task(call.run(), context=context)
         alarm = loop.call_later(self.deadline, call.cut_short, task)
-        self._running.add(task)
+        self._running[task] = context
 
         def ended(_: asyncio.Task[None]) -> None:
-            self._running.discard(task)
+            self._running.pop(task, None)
             alarm.cancel()
             call.ended()
             if not self._running and self._at_rest is not None:
@@ -91,6 +92,10 @@ class DeadlineRunner:
 
         task.add_done_callback(ended)
         return call.answer
+
+    def works_on(self, uid: str) -> bool:
+        """Return whether work for a claim is running."""
+        return any(context_of(context).get("claim_uid") == uid for context in self._running.values())
 
     async def drain(self, grace: float) -> None:
         """Wait for running work, at most ``grace`` seconds, then cancel it and let it undo what it began."""

@@ -152,6 +152,10 @@ def _is_template(value: object) -> bool:
 
 def _or_template(part: dict[str, Any]) -> dict[str, Any]:
     choices = part.get("anyOf", [part])
+    items = [choice.get("items", {}) for choice in choices if choice.get("type") == "array"]
+    if items:  # nodes also read a text with commas, or one item
+        scalars = [item for item in items if item.get("type") in {"boolean", "integer", "number"}]
+        return {"anyOf": [*choices, *scalars, {"type": "string"}]}
     if any(choice in ({"type": "string"}, {}) for choice in choices):
         return part  # any text
     return {"anyOf": [*choices, _TEMPLATE]}

@@ -32,6 +32,7 @@ from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.kubelet.environment import NodeProfile, check_profiles, node_profile
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
 
@@ -53,6 +54,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         roles: run the drivers' roles; if False, they are run outside the sandbox.
         accounts: the service accounts that the roles run as; None for the administrator.
         network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
+        profiles: capacity and labels of Nodes, by node name; ``*`` is every node.
     """
 
     nodes: int = 1
@@ -67,6 +69,12 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     roles: bool = True
     accounts: RoleAccounts | None = None
     network_namespaces: bool = False
+    profiles: Mapping[str, NodeProfile] = field(default_factory=dict)
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the nodes."""
+        return [f"node-{number}" for number in range(1, self.nodes + 1)]
 
 
 USER_AGENT: Final = "dra-kit sandbox"
@@ -98,7 +106,7 @@ class Sandbox:
     It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
 
     Raises:
-        ConfigurationError: two drivers have the same name.
+        ConfigurationError: two drivers have the same name, or a profile of a node is invalid.
         SandboxError: a driver does not come up; the message says why.
     """
 
@@ -110,6 +118,7 @@ class Sandbox:
         observers: Sequence[SandboxObserver] = (),
     ) -> None:
         self._settings = settings or SandboxSettings()
+        check_profiles(self._settings.profiles, self._settings.node_names)
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
@@ -151,7 +160,7 @@ class Sandbox:
     async def _start(self) -> None:
         self.directory = self._stack.enter_context(sandbox_directory())
         # short names: below /var/lib/kubelet, which they stand for, a driver's sockets just fit into their addresses
-        places = {f"node-{number}": self.directory / str(number) for number in range(1, self._settings.nodes + 1)}
+        places = {name: self.directory / name.removeprefix("node-") for name in self._settings.node_names}
         for place in places.values():
             place.mkdir()
         self._drivers.prepare(places, self._settings.edited)
@@ -217,6 +226,7 @@ class Sandbox:
             declared_features=self._settings.gates.declared_by_nodes,
             observer=self._acted,
             intake=self._intake,
+            profile=node_profile(self._settings.profiles, name),
             network_namespaces=self._settings.network_namespaces,
         )
         await self._stack.enter_async_context(node)

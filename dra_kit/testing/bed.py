@@ -23,6 +23,7 @@ from dra_kit.sandbox.drivers.sandbox_driver import (
     successor_loader,
 )
 from dra_kit.sandbox.drivers.settings import settings_by_driver
+from dra_kit.sandbox.kubelet.environment import NodeProfile
 from dra_kit.sandbox.run.detached import leave_record
 from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.manifests import apply_files
@@ -121,6 +122,8 @@ def sandbox(
     time_scale: float = 10.0,
     timeout: float = 60.0,
     network_namespaces: bool = False,
+    node_capacity: Mapping[str, Mapping[str, str]] | None = None,
+    node_labels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[TestBed]:
     """Start a sandbox with one or more drivers, which have published their devices when the block begins.
 
@@ -139,10 +142,13 @@ def sandbox(
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.
         network_namespaces: give pods network namespaces, for hooks that move interfaces; only root can create them.
+        node_capacity: capacity of nodes instead of this machine's, by node name: ``{"node-1": {"cpu": "64"}}``; ``*``
+            is every node.
+        node_labels: labels of nodes, by node name; ``*`` is every node.
 
     Raises:
         TargetError: a driver cannot be loaded.
-        ConfigurationError: a setting is invalid, or two drivers have the same name.
+        ConfigurationError: a setting, a capacity or a label is invalid, or two drivers have the same name.
         SandboxError: a driver does not start.
     """
     try:
@@ -158,6 +164,10 @@ def sandbox(
         time_scale=time_scale,
         edited=tuple(editable),
         network_namespaces=network_namespaces,
+        profiles={
+            node: NodeProfile(capacity=(node_capacity or {}).get(node, {}), labels=(node_labels or {}).get(node, {}))
+            for node in {**(node_capacity or {}), **(node_labels or {})}
+        },
     )
     with Background() as background, background.entered(Sandbox(drivers, sandbox_settings)) as cluster:
         background.call(apply_files(cluster.client, [path for driver in drivers for path in driver.classes]))

@@ -16,7 +16,7 @@ from tests.crash.world import DRIVER, Claim, World
 _STATE = {f"state.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-lock", "-transactions")}
 _STATE |= {"claims.lock", "devices.lock", "calls.lock", "effects.lock"}  # made once, and without content
 _STATE |= {"health.json"}
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds until all invariants hold; shorter than the periodic check of the publisher (35 s)."""
 
 

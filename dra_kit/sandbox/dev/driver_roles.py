@@ -163,7 +163,8 @@ class DriverRoles:
         if failure := self._ended():
             return failure
         discover = self._log.problems_of(DISCOVER_FAILED)
-        if discover and seconds > _FAILED_SECONDS:
+        fails = any(agent.discover_problem for agent in self._agents.values())
+        if discover and fails and seconds > _FAILED_SECONDS:
             return discover[-1]
         if seconds > PUBLISH_SECONDS:
             reasons = [*self._log.problems, *self._hanging()][-2:] or ["discover() has not yielded an inventory"]

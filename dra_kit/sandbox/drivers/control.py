@@ -78,6 +78,12 @@ class SandboxDriverControl:
         """Return the driver on a node."""
         return node.drivers[self.name]
 
+    @property
+    def published(self) -> bool:
+        """Whether all of its roles have published their inventories, if only empty ones."""
+        operators = self.operators if self.driver.drivers[0].cluster_provider is not None else None
+        return all(self.on(node).ready for node in self.nodes) and (operators is None or operators.pools_published)
+
     def start_on(self, nodes: Sequence[SandboxNode], access: RoleCredentialsProvider) -> None:
         """Start the node role on all nodes, for the first time, and do not wait; not that of a controller alone."""
         if not self.driver.drivers[0].on_nodes:

@@ -85,6 +85,11 @@ class ControllerAndWebhook:
         if self._with_controller and driver.cluster_provider is not None:
             await self._publishes_pools(self.roles[0])
 
+    @property
+    def pools_published(self) -> bool:
+        """Whether pools of no node were published, if only an empty inventory."""
+        return self._pools_published.is_set()
+
     def _start(self, role: RoleThread) -> None:
         role.start()
         role.when_ended(self._ended)
@@ -127,7 +132,7 @@ def controller_role(
         )  # fmt: skip
         return await run_controller(driver, settings, credentials)
 
-    return RoleThread("controller role", run)
+    return RoleThread("controller role", run, driver=driver.name)
 
 
 class WebhookRole(Struct, frozen=True):
@@ -159,21 +164,30 @@ def webhook_role(
     cert.write_bytes(b"".join(item.bytes() for item in certificate.cert_chain_pems))
     key.touch(mode=0o600)
     key.write_bytes(certificate.private_key_pem.bytes())
-    port = _free_port()
+    reserved = _reserved_port()
+    port = int(reserved.getsockname()[1])
 
     async def run() -> int:
         settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, author=author)
-        return await run_webhook(driver, settings, credentials)
+        with reserved:
+            return await run_webhook(driver, settings, credentials)
 
     configuration = validating_webhook_configuration(
         driver.name, url=f"https://{_HOST}:{port}", ca_bundle=authority.cert_pem.bytes()
     )
     selector = {"matchExpressions": [{"key": WITHOUT_WEBHOOK, "operator": "NotIn", "values": ["off"]}]}
     webhooks = [{**item, "namespaceSelector": selector} for item in configuration["webhooks"]]
-    return WebhookRole(RoleThread("webhook role", run), port, {**configuration, "webhooks": webhooks})
+    return WebhookRole(
+        RoleThread("webhook role", run, driver=driver.name), port, {**configuration, "webhooks": webhooks}
+    )
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
+def _reserved_port() -> socket.socket:
+    """Return a socket whose port the system assigns to no other socket; the webhook can listen on it by number.
+
+    Of sockets with SO_REUSEADDR, several may have one port as long as at most one of them listens.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((_HOST, 0))
+    return reserved

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 from dra_kit.errors import DraKitError
@@ -20,6 +21,14 @@ _CALLS: Final = frozenset({"dra_kit.node.claims.service", "dra_kit.node.claims.r
 # rooms of dra-kit that run the cluster here, not the driver
 _CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
 
+# the driver whose role runs; empty in other code, and in threads that the author's code starts itself
+_role_of: Final[ContextVar[str]] = ContextVar("role_of", default="")
+
+
+def log_as_driver(name: str) -> None:
+    """Attribute what is logged in this thread from now on, and in tasks and threads of the role in it, to a driver."""
+    _role_of.set(name)
+
 
 class DriverLog(logging.Handler):
     """Keeps the lines of the driver's code and of dra-kit's roles around it; a logging handler for the root logger."""
@@ -30,7 +39,7 @@ class DriverLog(logging.Handler):
         self._lines: deque[str] = deque()
         self._size = 0
         self._gone = 0
-        self._problems: dict[str, str] = {}  # what was logged, by line
+        self._problems: dict[tuple[str, str], str] = {}  # what was logged, by driver and line
         self._listeners: list[Callable[[logging.LogRecord, str], None]] = []
 
     def listen(self, listener: Callable[[logging.LogRecord, str], None]) -> None:
@@ -48,12 +57,17 @@ class DriverLog(logging.Handler):
     def problems(self) -> Sequence[str]:
         """The warnings and errors among them, one line each: what, why, and where in the author's code."""
         with self._held():
-            return tuple(self._problems)
+            return tuple(dict.fromkeys(line for _, line in self._problems))
 
     def problems_of(self, message: str) -> Sequence[str]:
         """Return those of :attr:`problems` that were logged with a message, without fields: ``discover failed``."""
         with self._held():
-            return tuple(line for line, logged in self._problems.items() if logged == message)
+            return tuple(line for (_, line), logged in self._problems.items() if logged == message)
+
+    def problems_by(self, driver: str) -> Sequence[str]:
+        """Return those of :attr:`problems` that the roles of a driver logged, or code of which no driver is known."""
+        with self._held():
+            return tuple(dict.fromkeys(line for of, line in self._problems if of in {driver, ""}))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
@@ -66,7 +80,7 @@ class DriverLog(logging.Handler):
             self._size -= len(self._lines.popleft())
             self._gone += 1
         if record.levelno >= logging.WARNING:
-            self._problems.setdefault(_cut(_problem(record)), record.getMessage())
+            self._problems.setdefault((_role_of.get(), _cut(_problem(record))), record.getMessage())
             if len(self._problems) > _PROBLEMS:
                 del self._problems[next(iter(self._problems))]
         for listener in self._listeners:

@@ -89,6 +89,11 @@ class NodeDriver:
         """Whether all parts of its role are ready: it has published its devices."""
         return self._role is not None and self._role.ready
 
+    @property
+    def discover_problem(self) -> str:
+        """Why its last ``discover`` failed; empty if it did not."""
+        return self._role.discover_problem if self._role else ""
+
     def serves(self) -> bool:
         """Return whether the kubelet knows the driver: a pod that is created before waits for more than a minute."""
         return bool(self._plugins())

@@ -30,8 +30,10 @@ from dra_kit.node.failpoints import Failpoint, set_listener
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.logging import fields_of, quiet_libraries, to_printable_json
 from dra_kit.process.probes import unready_parts
+from dra_kit.sandbox.drivers.log import log_as_driver
 from dra_kit.sandbox.drivers.roles import STOP_SECONDS
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
+from dra_kit.slices.discovery import DISCOVER_FAILED
 
 _POLL: Final = 0.02
 _STANDARD: Final = (
@@ -65,7 +67,9 @@ class NodeRoleProcess:
         level = logging.getLogger().level
         work = partial(_work, other, release.folder, release.target, settings, author, level=level)
         self._process = KillableProcess(directory, work)
+        self._driver = release.driver.name
         self._ready = False
+        self._discover_problem = ""
         self.begun: bool = False
         self._stopping = False
         self._failure = ""
@@ -90,6 +94,11 @@ class NodeRoleProcess:
     def ready(self) -> bool:
         """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`."""
         return self._ready and self._process.alive
+
+    @property
+    def discover_problem(self) -> str:
+        """See :class:`dra_kit.sandbox.drivers.roles.NodeRoleThread`; empty once the role was ready."""
+        return "" if self._ready else self._discover_problem
 
     @property
     def crashed_at(self) -> str:
@@ -152,11 +161,14 @@ class NodeRoleProcess:
             raise ConfigurationError(text)
 
     def _read(self) -> None:
+        log_as_driver(self._driver)
         with suppress(EOFError, OSError):
             while True:
                 match self._wire.recv():
                     case ("log", fields):
                         record = logging.makeLogRecord(fields)
+                        if record.msg == DISCOVER_FAILED:
+                            self._discover_problem = str(fields.get("error", ""))
                         logging.getLogger(record.name).handle(record)
                     case ("failed", text):
                         self._failure = text

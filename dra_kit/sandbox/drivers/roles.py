@@ -18,6 +18,7 @@ from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process.probes import hanging_calls, unready_parts
+from dra_kit.sandbox.drivers.log import log_as_driver
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -29,10 +30,17 @@ _POLL: Final = 0.02
 
 
 class RoleThread:
-    """Calls ``run`` in a thread: it runs one role until it is cancelled by :meth:`stop`."""
+    """Calls ``run`` in a thread: it runs one role until it is cancelled by :meth:`stop`.
 
-    def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, int]]) -> None:
+    Args:
+        name: the name of the role, and of the thread.
+        run: runs the role.
+        driver: the driver whose role it is.
+    """
+
+    def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, int]], *, driver: str = "") -> None:
         self.name = name
+        self._driver = driver
         self._run = run
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,6 +96,7 @@ class RoleThread:
         return hanging_calls(loop, 0.0) if loop is not None else ()
 
     def _work(self) -> None:
+        log_as_driver(self._driver)
         try:
             code = self._run_loop()
             if code or not self._stopping:
@@ -150,13 +159,18 @@ class NodeRoleThread(RoleThread):
             self._agent = NodeAgent(release.driver, whole, credentials)
             return await self._agent.run()
 
-        super().__init__(f"node role on {settings.node_name}", run)
+        super().__init__(f"node role on {settings.node_name}", run, driver=release.driver.name)
         self.start()
 
     @property
     def ready(self) -> bool:
         """Whether all of its parts are: the kubelet can find it, and its devices are published."""
         return self._agent is not None and not unready_parts(self._agent.supervisor)
+
+    @property
+    def discover_problem(self) -> str:
+        """Why the last ``discover`` failed; empty if it did not."""
+        return self._agent.discover_problem if self._agent else ""
 
     def hanging(self, patience: float) -> Sequence[str]:
         """Return the calls older than so many seconds, and ``discover`` when it has not yielded for as long."""

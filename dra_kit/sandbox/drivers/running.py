@@ -22,7 +22,6 @@ from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, require_distinct_drivers
 from dra_kit.sandbox.drivers.settings import settings_by_driver
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.slices.discovery import DISCOVER_FAILED
 from dra_kit.text import did_you_mean
 
 PUBLISH_SECONDS: Final = 60.0
@@ -166,7 +165,7 @@ class RunningDrivers:
         begin = time.monotonic()
         reported = False
         while waiting := [
-            (control.name, node.name)
+            (control, node)
             for control in controls
             for node in control.nodes
             if not (control.on(node).serves() and await self._has_published(control.on(node), node.name))
@@ -176,11 +175,11 @@ class RunningDrivers:
             if seconds > SLOW_CALL_SECONDS and not reported and (calls := self._hanging()):
                 reported = True
                 self._cluster.silent(calls)
-            failed = bool(self._cluster.log.problems_of(DISCOVER_FAILED))
+            failed = any(control.on(node).discover_problem for control, node in waiting)
             if seconds > PUBLISH_SECONDS or (failed and seconds > _FAILED_SECONDS):
-                names = " and driver ".join(dict.fromkeys(name for name, _ in waiting))
+                names = " and driver ".join(dict.fromkeys(control.name for control, _ in waiting))
                 raise SandboxError(
-                    self._why(f"driver {names} publishes nothing on {waiting[0][1]} within {seconds:.0f} s")
+                    self._why(f"driver {names} publishes nothing on {waiting[0][1].name} within {seconds:.0f} s")
                 )
             await asyncio.sleep(_POLL)
 

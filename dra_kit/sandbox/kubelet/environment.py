@@ -1,19 +1,21 @@
-"""The environment of a container: variables, references to fields and resources, expansion."""
+"""Facts about a node, and the environment of a container: variables, references to fields and resources."""
 
 from __future__ import annotations
 
 import base64
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.errors import KubeletError, NotFound
+from dra_kit.errors import ConfigurationError, KubeletError, NotFound
+from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.objects import containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
+from dra_kit.text import did_you_mean
 
 Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
 """Gets an object by kind (``ConfigMap``, ``Secret``), namespace and name; NotFound when there is none."""
@@ -169,3 +171,60 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
         return "$" if name is None else variables.get(name, match[0])
 
     return _REFERENCE.sub(value, text)
+
+
+EVERY_NODE: Final = "*"
+"""Stands for every node where profiles are given by the name of the node."""
+
+
+class NodeProfile(Struct, frozen=True, kw_only=True):
+    """What a Node has in addition to what its kubelet finds on this machine, or instead of it.
+
+    Attributes:
+        capacity: quantities by resource: ``cpu``, ``memory``, ``example.com/widgets``.
+        labels: labels of the Node.
+    """
+
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def overridden_by(self, other: NodeProfile) -> NodeProfile:
+        """Return a profile that has everything of both, and that of the other one where both have it."""
+        return NodeProfile(
+            capacity={**self.capacity, **other.capacity},
+            labels={**self.labels, **other.labels},
+        )
+
+
+def node_profile(profiles: Mapping[str, NodeProfile], node: str) -> NodeProfile:
+    """Return the profile of a node: that of every node, overridden by its own."""
+    return profiles.get(EVERY_NODE, NodeProfile()).overridden_by(profiles.get(node, NodeProfile()))
+
+
+def check_profiles(profiles: Mapping[str, NodeProfile], nodes: Sequence[str]) -> None:
+    """Check the profiles of nodes, which are given by name.
+
+    Raises:
+        ConfigurationError: a node does not exist, or a resource, quantity or label is invalid.
+    """
+    for node, profile in profiles.items():
+        if node != EVERY_NODE and node not in nodes:
+            hint = did_you_mean(node, nodes) or ";"
+            raise ConfigurationError(f"unknown node {node!r}{hint} nodes of the sandbox: {', '.join(nodes)}")
+        for resource, quantity in profile.capacity.items():
+            where = f"capacity {resource}={quantity} of {_title(node)} is invalid"
+            if problems := names.label_key(resource):
+                raise ConfigurationError(f"{where}: {problems[0]}")
+            try:
+                negative = Quantity(quantity).sign < 0
+            except InvalidQuantity:
+                raise ConfigurationError(f"{where}: use a quantity such as 8, 500m or 32Gi") from None
+            if negative:
+                raise ConfigurationError(f"{where}: it must not be negative")
+        for key, value in profile.labels.items():
+            if problems := [*names.label_key(key), *names.label_value(value)]:
+                raise ConfigurationError(f"label {key}={value} of {_title(node)} is invalid: {problems[0]}")
+
+
+def _title(node: str) -> str:
+    return "every node" if node == EVERY_NODE else f"node {node}"

@@ -99,8 +99,7 @@ class FilesStory(RunObserver):
             await self._show_silent(pods)
             self._show_tried_again(pods)
         outcome = judge_pods(pods, self._shown.problems.by_uid, refused=self._refused(pods))
-        known = {*self._shown.problems.deleted, *(pod["metadata"]["uid"] for pod in pods)}
-        complete = all(item.uid in known for item in made if item.resource == PODS) and not self._shortfalls(made)
+        complete = not self._unseen(made, pods) and not self._shortfalls(made)
         return PodsOutcome(outcome.settled and complete, outcome.failures)
 
     async def judge(self, made: Sequence[CreatedObject]) -> PodsOutcome:
@@ -110,9 +109,10 @@ class FilesStory(RunObserver):
         causes = await self._causes([pod for pod in pods if not pod["spec"].get("nodeName")])
         outcome = judge_pods(pods, self._shown.problems.by_uid, causes, self._refused(pods))
         deleted = filter(None, map(self._shown.problems.deleted.get, [item.uid for item in made]))
-        failures = (*outcome.failures, *deleted, *lacking)
+        unseen = [f"Pod {item.name} was created; its state is not known yet" for item in self._unseen(made, pods)]
+        failures = (*outcome.failures, *deleted, *lacking, *unseen)
         reasons = drivers_without_devices(self._sandbox) if failures else ()
-        return PodsOutcome(outcome.settled and not lacking, (*failures, *reasons))
+        return PodsOutcome(outcome.settled and not lacking and not unseen, (*failures, *reasons))
 
     # --- dra_kit.sandbox.stories.runner.StoryObserver
 
@@ -187,6 +187,11 @@ class FilesStory(RunObserver):
         pods = pods_of_workloads(uids, objects(REPLICA_SETS).values(), objects(PODS).values())
         return [pod for pod in pods if pod["metadata"]["uid"] not in over]
 
+    def _unseen(self, made: Sequence[CreatedObject], pods: Sequence[ObjectView]) -> list[CreatedObject]:
+        """Return applied pods that the informers have not received yet."""
+        known = {*self._shown.problems.deleted, *(pod["metadata"]["uid"] for pod in pods)}
+        return [item for item in made if item.resource == PODS and item.uid not in known]
+
     def _shortfalls(self, made: Sequence[CreatedObject]) -> list[str]:
         """Return what applied workloads lack, and why their pods were evicted."""
         objects, found = self._sandbox.informers.objects, list[str]()
@@ -222,14 +227,14 @@ def drivers_without_devices(sandbox: Sandbox) -> list[str]:
     """Return a text for each driver that offers no device: it may find none, or they depend on objects to come."""
     slices = sandbox.informers.objects(RESOURCE_SLICES).values()
     offering = {item["spec"]["driver"] for item in slices if item["spec"].get("devices")}
-    problems = sandbox.log.problems[-3:]
-    explained = not set(problems).isdisjoint(
-        [*sandbox.log.problems_of(NOT_PUBLISHED), *sandbox.log.problems_of(DISCOVER_FAILED)]
-    )
+    unpublished = {*sandbox.log.problems_of(NOT_PUBLISHED), *sandbox.log.problems_of(DISCOVER_FAILED)}
     found = list[str]()
     for name in sandbox.drivers:
         if name not in offering:
-            withheld = any(driver.policy for driver in sandbox.control(name).driver.drivers)
+            control, problems = sandbox.control(name), sandbox.log.problems_by(name)[-3:]
+            # what failed before it published its inventory is not why that is empty
+            explained = not control.published and not unpublished.isdisjoint(problems)
+            withheld = any(driver.policy for driver in control.driver.drivers)
             empty = (
                 f"discover() yielded an empty inventory{', or the policy withholds all devices' if withheld else ''}"
             )

@@ -318,6 +318,15 @@ class Namespace(StoryPart):
     labels: Mapping[str, str] = Field(default={}, description="The labels of the namespace.")
 
 
+class Node(StoryPart):
+    """A Node of the sandbox, in addition to what its kubelet finds on this machine, or instead of it."""
+
+    capacity: Mapping[str, str | float] = Field(
+        default={}, description="Quantities by resource, such as `cpu: 64` or `memory: 256Gi`."
+    )
+    labels: Mapping[str, str] = Field(default={}, description="The labels of the Node.")
+
+
 class StoryFile(Expectation):
     """The whole file: either `steps`, or what must be true once everything is applied."""
 
@@ -325,6 +334,11 @@ class StoryFile(Expectation):
         default=(),
         description="Further drivers that the story needs, in addition to that of the command. TARGETs: "
         "`./nic.py` or a folder, relative to the story's folder; or `module:attr`.",
+    )
+    nodes: Mapping[str, Node] = Field(
+        default={},
+        description="Capacity and labels of nodes that the story needs, by the name of the node; `*` is every node. "
+        "For `dra-kit sandbox`; other clusters must have them.",
     )
     namespace: Namespace = Field(default=Namespace(), description="Settings of the namespace that the story runs in.")
     steps: tuple[StepFile, ...] = Field(default=(), description="The steps, in order.")

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, Union, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import Struct, field
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
+from dra_kit.sandbox.kubelet.environment import NodeProfile
 from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
@@ -55,7 +56,17 @@ def load_story(directory: Path) -> Story:
         ),
         leftovers=file.leftovers,
         targets=tuple(_target(directory, target, "targets") for target in file.targets),
+        nodes={
+            name: NodeProfile(
+                capacity={resource: _quantity(value) for resource, value in node.capacity.items()}, labels=node.labels
+            )
+            for name, node in file.nodes.items()
+        },
     )
+
+
+def _quantity(value: str | float) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _part(kind: type[P], whole: P) -> P:
@@ -192,6 +203,7 @@ class Story(Struct, frozen=True):
         namespace_labels: the labels of the namespace it runs in.
         leftovers: regular expressions for what may remain after it.
         targets: the TARGETs of further drivers that it needs.
+        nodes: capacity and labels of nodes that it needs, by node name; ``*`` is every node.
         own_namespace: the story runs in its own namespace. Otherwise its objects are applied to the namespaces they
             name, and an object that the API server rejects is a configuration error.
     """
@@ -201,6 +213,7 @@ class Story(Struct, frozen=True):
     steps: tuple[StoryStep, ...]
     leftovers: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    nodes: Mapping[str, NodeProfile] = field(default_factory=dict)
     own_namespace: bool = True
 
     @property

@@ -75,6 +75,24 @@ def test_a_setting_may_be_a_template_whatever_it_becomes(tmp_path: Path, helm: H
         helm.render({**values, "node": {"settings": {"ovens": 0}}}, chart=tmp_path / "chart")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("names", "red,white"), ("sizes", "1,2"), ("sizes", 1), ("names", "red"), ("both", "1")]
+)
+def test_setting_that_is_a_list_may_be_a_text_with_commas_or_one_item(
+    setting: str, value: object, tmp_path: Path, helm: Helm
+) -> None:
+    settings = "    names: list[str] = []\n    sizes: tuple[int, ...] = ()\n    both: list[int] | None = None\n"
+    project = project_with(tmp_path, settings, {setting: value})
+    assert made(project, "--directory", tmp_path / "chart").exit_code == 0
+    values = {"target": "pizzeria:driver", "image": {"repository": "images.example/pizza", "tag": "1"}}
+    environment = helm.render({**values, "node": {"settings": {setting: value}}}, chart=tmp_path / "chart").environment(
+        "node"
+    )
+    assert environment[f"DRIVER_{setting.upper()}"] == str(value)
+    with pytest.raises(Refused, match=setting):
+        helm.render({**values, "node": {"settings": {setting: {"a": 1}}}}, chart=tmp_path / "chart")
+
+
 def test_its_values_are_explained_as_those_of_every_driver(chart: Path) -> None:
     text = (chart / "values.yaml").read_text()
     assert "# Root directory of the kubelet (its --root-dir)" in text

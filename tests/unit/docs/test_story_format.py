@@ -29,7 +29,7 @@ TABLES = {
         for heading, name in {
             "Kill": "Kill", "Upgrade": "Upgrade", "Reboot": "Reboot", "Pod": "PodExpectation",
             "Container": "ContainerExpectation", "Claim": "ClaimExpectation", "Device": "DeviceExpectation",
-            "Namespace": "Namespace",
+            "Node": "Node", "Namespace": "Namespace",
         }.items()
     },
 }  # fmt: skip

@@ -29,7 +29,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bed(project: Path) -> Iterator[TestBed]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
-        made = sandbox(".", time_scale=60, timeout=20)
+        made = sandbox(".", time_scale=60, timeout=60)
         with made as bed:
             patch.undo()
             yield bed
@@ -127,7 +127,7 @@ SLOW = f"import time\n{DRIVER}".replace("        yield [", "        time.sleep(2
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
     """A driver that finds its devices late: the kubelet calls it before it is ready."""
-    with sandbox(str(write_project(tmp_path_factory.mktemp("slow"), {"ovens.py": SLOW})), timeout=40) as bed:
+    with sandbox(str(write_project(tmp_path_factory.mktemp("slow"), {"ovens.py": SLOW})), timeout=60) as bed:
         yield bed
 
 

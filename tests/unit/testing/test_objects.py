@@ -48,7 +48,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bed(project: Path) -> Iterator[TestBed]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
-        with sandbox(".", time_scale=60, timeout=20) as bed:
+        with sandbox(".", time_scale=60, timeout=60) as bed:
             patch.undo()
             yield bed
 
@@ -183,6 +183,6 @@ def test_a_story_has_objects_in_a_namespace_that_they_name(bed: TestBed, project
     claim = ORDER.partition("---")[0].replace("name: loaf", "name: loaf, namespace: shop")
     write_files(project / "story", {"expect.yaml": STORY, "shop.yaml": SHOP, "order.yaml": f"{claim}---\n{POD}"})
 
-    result = bed.background.call(run_story(load_story(project / "story"), bed.cluster, timeout=20))
+    result = bed.background.call(run_story(load_story(project / "story"), bed.cluster, timeout=60))
 
     assert result.passed, result.report()

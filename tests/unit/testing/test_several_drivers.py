@@ -92,7 +92,7 @@ def bed(project: Path) -> Iterator[TestBed]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         settings = {f"{WINE}.oven_dir": "{directory}/cellar"}
-        with sandbox(".", "./cellar.py", settings=settings, time_scale=60, timeout=20) as bed:
+        with sandbox(".", "./cellar.py", settings=settings, time_scale=60, timeout=60) as bed:
             patch.undo()
             yield bed
 
@@ -131,7 +131,7 @@ def test_one_that_is_not_named_is_asked_for(dra: Harness) -> None:
 
 
 def test_a_story_names_the_driver_that_it_kills(bed: TestBed, project: Path) -> None:
-    result = bed.background.call(run_story(load_story(project / "story"), bed.cluster, timeout=20))
+    result = bed.background.call(run_story(load_story(project / "story"), bed.cluster, timeout=60))
     assert result.passed, result.report()
 
 

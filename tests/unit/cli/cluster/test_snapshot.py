@@ -228,7 +228,7 @@ def put_events(config: Path, *events: Document) -> None:
     """Creates Events, and the namespaces that they are in."""
 
     async def put() -> None:
-        async with Client(await load_credentials(config, None), user_agent="test", timeout=10) as client:
+        async with Client(await load_credentials(config, None), user_agent="test", timeout=60) as client:
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kitchen"}})
             for one in events:
                 moment = {"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "action": "Told",

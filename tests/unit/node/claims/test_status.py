@@ -361,6 +361,43 @@ async def test_update_does_not_wait_for_the_call_that_it_is_in(node: Node) -> No
         assert "would wait for the call of the driver's code that it is in; return the facts in Prepared" in error
 
 
+async def test_waiting_updates_of_two_calls_for_each_other_end_at_once(node: Node) -> None:
+    first, second = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    both = threading.Barrier(2)
+
+    class Waiting(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            both.wait(60)
+            other, name = (second, "pizza-1") if claim.name == "a" else (first, "pizza-0")
+            self.context.update(name, claim=other, status=ready(), wait=True)
+            return dra.Prepared()
+
+    async with node.running(driver(Waiting()), deadline=PLENTY):
+        answers = await node.kubelet.plugin(DRIVER).prepare([first, second])
+    errors = [answer.error for answer in answers.values()]
+    assert any("would wait in a circle" in error for error in errors), errors
+    assert not any("not prepared within" in error for error in errors), errors
+
+
+async def test_waiting_update_does_not_wait_for_a_call_that_comes_after_its_own(node: Node) -> None:
+    first, second = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    others = {first.uid: (second, "pizza-1"), second.uid: (first, "pizza-0")}
+
+    class Waiting(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            other, name = others.pop(claim.uid, (None, ""))
+            others.clear()  # only in the first call
+            if other is not None:
+                self.context.update(name, claim=other, status=ready(), wait=True)
+            return dra.Prepared()
+
+    async with node.running(driver(Waiting(), concurrency="driver"), deadline=PLENTY):
+        answers = await node.kubelet.plugin(DRIVER).prepare([first, second])
+    [error] = [answer.error for answer in answers.values() if answer.error]
+    assert f"device {NODE}/pizza-" in error
+    assert "would wait in a circle" in error
+
+
 async def test_device_updates_do_not_wait_for_hanging_claims(node: Node) -> None:
     oven, go_on = Oven(), threading.Event()
     entered: list[str] = []

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import trustme
 
 from dra_kit.client.resources import CONFIG_MAPS, PODS, SERVICES, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import KubeError
 from dra_kit.sandbox.cluster import Sandbox
+from tests.support.ports import kept_free
 
 SERVER = """
 import http.server, json, ssl, sys
@@ -34,13 +36,14 @@ server.serve_forever()
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[int]:
+    with kept_free() as number:
+        yield number
 
 
-async def test_webhook_in_a_pod_behind_a_service_denies_a_request(tmp_path: Path) -> None:
-    authority, port = trustme.CA(), free_port()
+async def test_webhook_in_a_pod_behind_a_service_denies_a_request(tmp_path: Path, port: int) -> None:
+    authority = trustme.CA()
     authority.issue_cert("oven.default.svc").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
     command = [sys.executable, "-I", "-c", SERVER, str(port), str(tmp_path / "server.pem")]
     container = {"name": "c", "image": "x", "command": command, "ports": [{"name": "hook", "containerPort": port}]}

@@ -54,7 +54,7 @@ def driver(tmp_path: Path) -> str:
 
 
 def test_container_whose_device_file_does_not_exist_does_not_start(driver: str, tmp_path: Path) -> None:
-    with sandbox(driver, time_scale=60, timeout=20) as bed, bed.harness("missing", directory=tmp_path) as dra:
+    with sandbox(driver, time_scale=60, timeout=60) as bed, bed.harness("missing", directory=tmp_path) as dra:
         dra.apply(ORDER)
         guest = dra.wait("guest", message="is not on this machine")
         assert not guest.containers
@@ -68,7 +68,7 @@ def test_file_in_the_folder_of_the_simulated_hardware_will_do(driver: str, tmp_p
     (tmp_path / "fake" / "dev" / "dra-kit-oven0").touch()
     settings = {"root": str(tmp_path / "fake")}
     with (
-        sandbox(driver, settings=settings, time_scale=60, timeout=20) as bed,
+        sandbox(driver, settings=settings, time_scale=60, timeout=60) as bed,
         bed.harness("simulated", directory=tmp_path) as dra,
     ):
         dra.apply(ORDER)

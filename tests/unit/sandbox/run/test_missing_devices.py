@@ -54,10 +54,11 @@ async def run(task: RunTask, provider: dra.DeviceProvider, policy: dra.DevicePol
     return await run_driver(task, dra.Driver("dra.pizza", provider=provider, preparer=NoPreparer(), policy=policy))
 
 
-async def run_driver(task: RunTask, driver: dra.Driver[Any, Any], *, controller: bool = False) -> tuple[int, str]:
+async def run_driver(task: RunTask, *drivers: dra.Driver[Any, Any], controller: bool = False) -> tuple[int, str]:
     shown = io.StringIO()
     settings = SandboxSettings(webhook=False, controller=controller)
-    code = await SandboxSession([SandboxDriver((driver,))], settings, task, LiveView(shown)).run()
+    runs = [SandboxDriver((driver,)) for driver in drivers]
+    code = await SandboxSession(runs, settings, task, LiveView(shown)).run()
     return code, shown.getvalue()
 
 
@@ -100,9 +101,25 @@ async def test_pods_that_need_no_device_succeed(free_pod: Path) -> None:
     assert (code, text.count(NOTE)) == (0, 1)
 
 
+async def test_pods_that_have_not_succeeded_fail_after_the_shortest_timeout(free_pod: Path) -> None:
+    code, text = await run(RunTask(files=(free_pod,), timeout=0.0), ColdOven())
+
+    assert (code, text.count("not all pods succeeded within 0 s")) == (1, 1)
+
+
 async def test_a_discovery_that_fails_is_not_an_empty_inventory(free_pod: Path) -> None:
     driver = dra.Driver("dra.pizza", cluster_provider=BrokenRack())
 
     _, text = await run_driver(RunTask(files=(free_pod,)), driver, controller=True)
 
     assert "driver dra.pizza offers no device: discover failed: OSError: rack is off" in text
+
+
+async def test_a_driver_without_devices_is_not_reported_with_the_problem_of_another(free_pod: Path) -> None:
+    empty = dra.Driver("dra.pizza", provider=ColdOven(), preparer=NoPreparer())
+    broken = dra.Driver("dra.wine", cluster_provider=BrokenRack())
+
+    _, text = await run_driver(RunTask(files=(free_pod,)), empty, broken, controller=True)
+
+    assert any(line.endswith(NOTE) for line in text.splitlines()), text
+    assert "driver dra.wine offers no device: discover failed: OSError: rack is off" in text

@@ -138,10 +138,12 @@ async def test_effect_that_a_run_leaves_behind_is_reported_once(
     monkeypatch.setattr("dra_kit.sandbox.run.session._CLEAN_SECONDS", 1.0)
     (tmp_path / "broken").touch()
     shown = io.StringIO()
-    # the pod has not succeeded before its claim is released
-    session = session_of(tmp_path, shown, RunTask(timeout=6.0), pod("guest", "true"))
-
-    assert await session.run() == 1
+    for timeout in (6.0, 40.0):  # a busy machine takes longer until the claim is prepared
+        # the pod has not succeeded before its claim is released
+        session = session_of(tmp_path, shown, RunTask(timeout=timeout), pod("guest", "true"))
+        assert await session.run() == 1
+        if session.remaining:
+            break
 
     assert session.remaining == [f'effect mode with {{"path":"{tmp_path}/oven"}}']
     assert "deleting pods to undo" not in shown.getvalue()

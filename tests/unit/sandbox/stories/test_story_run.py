@@ -304,7 +304,7 @@ async def test_claims_of_a_pod_group_are_gone_with_the_group(cluster: Cluster, t
     cluster.on_created, cluster.on_delete = make_claim, take_claim
     expected = "pods: {guest: {phase: Running}}"
 
-    result = await run_story(story(tmp_path, expected, group=group, pod=POD), cluster, timeout=5)
+    result = await run_story(story(tmp_path, expected, group=group, pod=POD), cluster, timeout=60)
 
     assert result.passed, result.report()
 
@@ -439,7 +439,7 @@ async def test_edit_waits_until_every_pool_is_complete_with_other_devices(
             left.append(len(later))
 
     told = story(tmp_path, "steps: [{edit: {menu: menu.txt}}]")
-    result = await run_story(told, cluster, observer=Watching(), timeout=10)
+    result = await run_story(told, cluster, observer=Watching(), timeout=60)
     assert result.passed, result.report()
     assert left == [0]
 
@@ -457,7 +457,7 @@ async def test_story_waits_for_all_slices(cluster: Cluster, tmp_path: Path, monk
 
     publish(cluster, "node-a", {"name": "device-0"}, count=2)
     cluster.on_list = on_list
-    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=10)
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=60)
     assert result.passed, result.report()
 
 

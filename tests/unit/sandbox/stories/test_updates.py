@@ -31,7 +31,7 @@ def claim(name: str) -> dict[str, Any]:
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(write_project(tmp_path_factory.mktemp("ovens"), {}))
-        with sandbox(".", time_scale=60, timeout=20) as bed:
+        with sandbox(".", time_scale=60, timeout=60) as bed:
             yield bed
 
 

@@ -273,7 +273,7 @@ async def test_a_plugin_that_does_not_answer_is_disconnected_and_the_pod_starts_
     runtime = mux.open(2)
     task = asyncio.create_task(mux.run())
     registration = pb.RegisterPluginRequest(plugin_name="mute", plugin_idx="00")
-    await runtime.call("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin", registration, pb.Empty, timeout=5)
+    await runtime.call("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin", registration, pb.Empty, timeout=60)
     await kitchen.is_so(lambda: server.plugins == ["00-mute"])
     await kitchen.run()
     assert server.plugins == []

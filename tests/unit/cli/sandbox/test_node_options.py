@@ -1,0 +1,99 @@
+"""Capacity and labels of nodes: options of ``dra-kit sandbox``, and keys of a story."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_kit.cli.sandbox_drivers import node_profiles, profiles_with_stories
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.kubelet.environment import NodeProfile
+from dra_kit.sandbox.stories.story import Story, load_story
+from tests.unit.cli.kitchen import Kitchen, pod
+
+
+def big(name: str = "guest", **node_selector: str) -> dict[str, Any]:
+    """A pod that no machine of a developer has room for."""
+    made = pod(name, "true")
+    del made["spec"]["resourceClaims"]
+    requests = {"cpu": "9000", "example.com/widgets": "2"}
+    made["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": {"example.com/widgets": "2"}}
+    return {**made, "spec": {**made["spec"], "nodeSelector": node_selector}}
+
+
+def story(folder: Path, **file: Any) -> Story:
+    folder.mkdir()
+    (folder / "expect.yaml").write_text(yaml.safe_dump({"pods": {"guest": {"phase": "Succeeded"}}, **file}))
+    return load_story(folder)
+
+
+@pytest.mark.processes
+def test_pod_runs_on_the_node_that_has_its_capacity_and_labels(tmp_path: Path) -> None:
+    kitchen = Kitchen(tmp_path)
+    kitchen.order(big(zone="b"))
+
+    shown = kitchen.run(
+        "./pizzeria.py", "--nodes", "2", "-f", "order.yaml", "--node-capacity", "cpu=9001,example.com/widgets=2",
+        "--node-capacity", "node-1:cpu=1", "--node-labels", "zone=a", "--node-labels", "node-2:zone=b",
+    )  # fmt: skip
+
+    assert "all pods succeeded" in shown
+
+
+@pytest.mark.processes
+def test_story_runs_on_nodes_with_the_capacity_that_it_needs(tmp_path: Path) -> None:
+    kitchen = Kitchen(tmp_path)
+    story(tmp_path / "big", nodes={"*": {"capacity": {"cpu": 9001, "example.com/widgets": 2}, "labels": {"zone": "b"}}})
+    (tmp_path / "big" / "pod.yaml").write_text(yaml.safe_dump(big(zone="b")))
+
+    assert "story big passed" in kitchen.run("./pizzeria.py", "--story", "big")
+
+
+def test_option_for_one_node_overrides_that_for_all() -> None:
+    profiles = node_profiles(["cpu=8,memory=32Gi", "node-2:cpu=4"], ["node-1:zone=a"])
+
+    assert profiles == {
+        "*": NodeProfile(capacity={"cpu": "8", "memory": "32Gi"}),
+        "node-2": NodeProfile(capacity={"cpu": "4"}),
+        "node-1": NodeProfile(labels={"zone": "a"}),
+    }
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=1,", "=1", ":cpu=1", "node-1:", ""])
+def test_option_of_another_form_is_rejected(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not NAME=VALUE; use for example --node-capacity cpu=8"):
+        node_profiles([text], [])
+
+
+@pytest.mark.parametrize(
+    ("profiles", "problem"),
+    [
+        ({"node2": NodeProfile()}, r"unknown node 'node2'; did you mean \"node-2\"\? nodes of the sandbox: node-1"),
+        ({"*": NodeProfile(capacity={"cpu": "8 cores"})}, "capacity cpu=8 cores of every node is invalid: use a"),
+        ({"node-1": NodeProfile(capacity={"cpu": "-1"})}, "capacity cpu=-1 of node node-1 is invalid: it must not"),
+        ({"*": NodeProfile(capacity={"a b": "1"})}, "capacity a b=1 of every node is invalid: name part"),
+        ({"*": NodeProfile(labels={"zone": "a b"})}, "label zone=a b of every node is invalid: a valid label"),
+    ],
+)  # fmt: skip
+def test_invalid_profile_of_a_node_is_rejected(profiles: dict[str, NodeProfile], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        Sandbox([], SandboxSettings(nodes=2, profiles=profiles))
+
+
+def test_options_override_what_a_story_needs(tmp_path: Path) -> None:
+    needs = story(tmp_path / "a", nodes={"*": {"capacity": {"cpu": 8, "memory": "1Gi"}}})
+
+    found = profiles_with_stories({"*": NodeProfile(capacity={"cpu": "4"})}, [needs])
+
+    assert found == {"*": NodeProfile(capacity={"cpu": "4", "memory": "1Gi"})}
+
+
+def test_stories_that_need_different_nodes_do_not_run_together(tmp_path: Path) -> None:
+    stories = [story(tmp_path / name, nodes={"*": {"labels": {"zone": name}}}) for name in ("a", "b")]
+
+    with pytest.raises(ConfigurationError, match=r"story b needs other capacity or labels of node \* than a story"):
+        profiles_with_stories({}, stories)
