@@ -7,6 +7,7 @@ import contextvars
 import inspect
 import logging
 import os
+import sys
 import sysconfig
 import threading
 import time
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Gener
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, Final, ParamSpec, TypeAlias, TypeVar
@@ -226,7 +227,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RunningCall:
     """A call of an author's method that has not returned.
 
@@ -235,12 +236,38 @@ class RunningCall:
         since: when it began, by :func:`time.monotonic`.
         loop: that of the caller.
         context: the caller's context variables, which identify what the call is about.
+        owner: the object whose method it is; None for a function.
+        thread: identifies the thread of a ``def`` method; None for ``async def``.
+        awaited: what the method returned if it is awaited.
     """
 
     method: str
     since: float
     loop: asyncio.AbstractEventLoop
     context: contextvars.Context
+    owner: object = None
+    thread: int | None = None
+    awaited: object = None
+
+    def place(self, module: str = "") -> str:
+        """Return ``file:line`` in the author's code where the call is now; empty if unknown.
+
+        ``module`` is as for :func:`author_location`. Call it in the loop of the call.
+        """
+        frames: list[FrameType] = []
+        if self.awaited is None:
+            frame = sys._current_frames().get(self.thread or 0)  # noqa: SLF001 - the only way to see another thread
+            while frame is not None:
+                frames.append(frame)
+                frame = frame.f_back
+        waiting = self.awaited
+        while waiting is not None:
+            frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+            if frame is not None:
+                frames.insert(0, frame)
+            waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        own = (f"{item.f_code.co_filename}:{item.f_lineno}" for item in frames if _is_authors(item, module))
+        return next(own, "")
 
 
 _under_way: dict[RunningCall, None] = {}
@@ -257,15 +284,25 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
     The thread is a daemon: a call that never returns blocks neither other calls nor the exit of the process. Until it
     returns, :func:`running_calls` lists it.
     """
-    item = RunningCall(_title(function), time.monotonic(), asyncio.get_running_loop(), contextvars.copy_context())
+    owner = _owner(function)
+    item = RunningCall(
+        _title(function, owner), time.monotonic(), asyncio.get_running_loop(), contextvars.copy_context(), owner
+    )
     _under_way[item] = None
+
+    @wraps(function)
+    def in_thread() -> T | Awaitable[T]:
+        item.thread = threading.get_ident()
+        return function(*args, **kwargs)
+
     try:
         result: Any
         if inspect.iscoroutinefunction(inspect.unwrap(function)):
             result = function(*args, **kwargs)
         else:
-            result = await run_in_thread(function, *args, **kwargs)
+            result = await run_in_thread(in_thread)
         if inspect.isawaitable(result):
+            item.awaited = result
             result = await result
     except GeneratorExit:
         raise  # the awaiting task is gone
@@ -302,8 +339,14 @@ def contained_exception(error: BaseException) -> Exception:
     return EscapedException(f"{type(error).__name__}({error})").with_traceback(error.__traceback__)
 
 
-def _title(function: Callable[..., object]) -> str:
-    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "author")
+def _owner(function: Callable[..., object]) -> object:
+    """Return the object of a method, also of one that a function of dra-kit wraps."""
+    found: object = getattr(function, "__self__", None)
+    return found if found is not None else getattr(getattr(function, "__wrapped__", None), "__self__", None)
+
+
+def _title(function: Callable[..., object], owner: object) -> str:
+    name = getattr(function, "__name__", "author")
     return name if owner is None else f"{type(owner).__name__}.{name}"
 
 

@@ -382,15 +382,15 @@ class NodeAgent:
         hooks, context = self._driver.pod_hooks, self._context
         if hooks is None:
             return
+        named = NamedLocks(locks / "pod-hooks.lock")
         self._pod_hooks = PodHooksPart(
             hooks,
             lambda calls: HookPlugin(
                 hooks, calls, driver=self._driver.name, boot_id=boot_id, store=self._store, inventory=self._inventory,
                 updates=self._service.updates, guard=guard, consumers=context.consumers,
-                started=StartedPods(guard.directory / "started", boot_id),
+                started=StartedPods(guard.directory / "started", boot_id), locks=named,
             ),
-            driver=self._driver.name, socket=self._settings.nri_socket, context=context, guard=guard,
-            locks=NamedLocks(locks / "pod-hooks.lock"),
+            driver=self._driver.name, socket=self._settings.nri_socket, context=context, guard=guard, locks=named,
         )  # fmt: skip
 
     def _report(self, claim_events: ClaimEvents, status: ClaimStatusWriter) -> None:

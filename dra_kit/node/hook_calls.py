@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from typing import Any, Final, Literal, TypeAlias
 
-from dra_kit.author.calls import call, describe_raised_error, run_in_thread
+from dra_kit.author.calls import call, describe_raised_error, run_in_thread, running_calls
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.pod_hooks import (
     ContainerAdjustment,
@@ -22,7 +24,7 @@ from dra_kit.errors import DraKitError, InvalidPrepared, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.context import DeviceUpdate
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.process.logging import log_context
+from dra_kit.process.logging import context_of, log_context
 from dra_kit.process.tracing import span
 from dra_kit.slices.inventory import CurrentInventory
 
@@ -103,6 +105,21 @@ class HookCalls:
         """Return whether the author overrides a hook."""
         return getattr(type(self._hooks), hook) is not getattr(PodHooks, hook)
 
+    def activity(self, pod: str) -> str:
+        """Return which hook of a pod (``namespace/name``) runs, since when, and where it is now; empty for none.
+
+        A running ``synchronize``, for which the hooks of pods wait, comes last.
+        """
+        own = [item for item in running_calls(asyncio.get_running_loop()) if item.owner is self._hooks]
+        of_pod = [item for item in own if context_of(item.context).get("pod") == pod]
+        synchronizing = [item for item in own if item.method == self._title("synchronize")]
+        for item in (*of_pod, *synchronizing):
+            place = item.place(type(self._hooks).__module__)
+            return (
+                f"{item.method} has run for {time.monotonic() - item.since:.3g} s{f', now at {place}' if place else ''}"
+            )
+        return ""
+
     async def synchronize(self, pods: Sequence[RuntimePod]) -> list[ContainerUpdate]:
         """Return the updates of the author's ``synchronize``."""
         return await self._all("synchronize", ContainerUpdate, pods)
@@ -160,13 +177,21 @@ class HookCalls:
             late = True
             self.results[hook, "late"] += 1
 
+        method = getattr(self._hooks, hook)
+
+        @wraps(method)
+        def complete(*given: Any) -> Any:
+            returned = method(*given)
+            # what a generator does is the author's code, which may block
+            return tuple(returned) if isinstance(returned, Iterator) else returned
+
         allowed = self._allowed()
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(allowed, is_late) if allowed < float("inf") else None
         try:
             with span(f"driver code {hook}"):
-                returned = await call(getattr(self._hooks, hook), *arguments)
-                if isinstance(returned, Iterator):  # what it does next is the author's code, which may block
+                returned = await call(complete, *arguments)
+                if isinstance(returned, Iterator):  # of an async def
                     returned = await run_in_thread(tuple, returned)
         except Exception as error:
             if not late:

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
-from weakref import WeakValueDictionary
 
 from prometheus_client import Metric
 from typing_extensions import override
@@ -43,7 +42,7 @@ from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.updates import DeviceUpdateWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
-from dra_kit.node.locks import NamedLocks
+from dra_kit.node.locks import HeldLock, NamedLocks
 from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
@@ -55,6 +54,10 @@ INDEX: Final = "10"
 """The runtime calls plugins in the order of their two digits."""
 READ_WITHIN: Final = 0.7
 """Seconds until the API server must have answered who uses a shared claim; the runtime waits for two."""
+READ_AGAIN: Final = 5.0
+"""Seconds after such a read without an answer in which no pod waits for another one."""
+REPAIRED_WITHIN: Final = 2.0
+"""Seconds that other pods wait for the hooks of those that started without the driver."""
 LOOK_EVERY: Final = 0.2
 """Seconds between two checks whether a younger process takes over the connection."""
 TRY_AGAIN: Final = 2.0
@@ -204,6 +207,7 @@ class HookPlugin(Plugin):
     Args:
         hooks: of the author.
         calls: calls them.
+        locks: one for each pod, shared with the driver's other processes.
         consumers: returns for whom a claim is reserved now, from the API server.
     """
 
@@ -219,6 +223,7 @@ class HookPlugin(Plugin):
         updates: DeviceUpdateWriter,
         guard: HookGuard,
         started: StartedPods,
+        locks: NamedLocks,
         consumers: Callable[[ClaimReference], Awaitable[Sequence[ConsumerReference]]],
     ) -> None:
         self._all_pods = hooks.scope == "all"
@@ -233,7 +238,9 @@ class HookPlugin(Plugin):
         self._consumers = consumers
         self._own_kind = f"{claim_kind(driver)}="
         self._without: OrderedDict[tuple[str, str], None] = OrderedDict()  # UIDs of pods, and of claims they do not use
-        self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by UID of the pod
+        self._locks = locks
+        self._repairs: dict[str, asyncio.Task[None]] = {}  # of the last synchronization, by sandbox
+        self._no_answer_until = 0.0
         self.runtime: RuntimeParameters | None = None
 
     @property
@@ -274,13 +281,25 @@ class HookPlugin(Plugin):
                 found = [_container(item, created=True) for item in of_pod]
                 known.append((pod, _pod(pod, self._devices(records), found)))
         updates = await self._calls.synchronize([described for _, described in known])
+        self._repairs = {sandbox: repair for sandbox, repair in self._repairs.items() if not repair.done()}
         for pod, described in known:
             # runtimes also list sandboxes that have stopped; those without containers get the hook with the first one
-            if pod.pid or any(container.state != "stopped" for container in described.containers):
-                # tried again before the next container of the pod is created
-                with suppress(_Refused), self._reported("pod that started without the driver not repaired"):
-                    await self._start_once(described)
+            runs = pod.pid or any(container.state != "stopped" for container in described.containers)
+            if runs and pod.id not in self._repairs:
+                self._repairs[pod.id] = asyncio.create_task(self._repair(described))
+        if self._repairs:
+            await asyncio.wait(self._repairs.values(), timeout=REPAIRED_WITHIN)
         return map(update_message, updates)
+
+    async def _repair(self, pod: RuntimePod) -> None:
+        """Call the pod hook of a pod that started without the driver; its next container repeats it if it fails."""
+        with suppress(_Refused), self._reported("pod that started without the driver not repaired"):
+            await self._start_once(pod)
+
+    def close(self) -> None:
+        """Cancel what is left of the last connection. A hook that blocks keeps the lock of its pod."""
+        for repair in self._repairs.values():
+            repair.cancel()
 
     @override
     def needs_synchronization(self, pod: pb.PodSandbox, container: pb.Container | None) -> bool:
@@ -291,6 +310,14 @@ class HookPlugin(Plugin):
         except StoreError:
             return True
         return bool(held) or any((pod.uid, record.uid) not in self._without for record in shareable)
+
+    @override
+    def activity(self, pod: pb.PodSandbox) -> str:
+        found = self._calls.activity(f"{pod.namespace}/{pod.name}")
+        with suppress(StoreError):
+            if not found and self._locks.held_elsewhere(_turn_name(pod)):
+                return "another process of the driver runs a hook of this pod"
+        return found
 
     @override
     async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
@@ -317,7 +344,8 @@ class HookPlugin(Plugin):
         if not used and not self._all_pods:
             return None
         devices = [held_devices(record, self._inventory)[index] for record, index in used]
-        adjustment = await self._calls.container_starts(described, _container(container, created=False), devices)
+        async with self._turn(pod):
+            adjustment = await self._calls.container_starts(described, _container(container, created=False), devices)
         opened = [self._guard.replacement(record.uid) for record in claims]
         return adjustment_message(adjustment or ContainerAdjustment(), opened)
 
@@ -326,7 +354,8 @@ class HookPlugin(Plugin):
         with self._reported("pod not stopped"):
             records = await self._held(pod, ())
             if records or self._all_pods:
-                await self._calls.pod_stops(_pod(pod, self._devices(records)))
+                async with self._turn(pod):
+                    await self._calls.pod_stops(_pod(pod, self._devices(records)))
         self._started.remove(pod.id)
 
     @override
@@ -341,13 +370,16 @@ class HookPlugin(Plugin):
         except DraKitError as error:
             raise _Refused(log_failure(error, message, module=self._module, logger=logger).public) from None
 
+    def _turn(self, pod: pb.PodSandbox | RuntimePod) -> HeldLock:
+        """Return the lock that a hook of a pod holds: an earlier one may hang, also in an older process."""
+        return self._locks.hold(_turn_name(pod))
+
     async def _start_once(self, pod: RuntimePod) -> None:
         """Call the pod hook for a sandbox, unless it has succeeded for all claims of the pod."""
         if not self._calls.has("pod_starts"):
             return
         claims = {device.claim.uid for device in pod.devices}
-        # a synchronization may find a pod whose hook is late, and has continued since the last connection
-        async with self._starting.setdefault(pod.uid, asyncio.Lock()):
+        async with self._turn(pod):
             done = self._started.claims(pod.id)
             if done is not None and claims <= done:
                 return
@@ -426,11 +458,19 @@ class HookPlugin(Plugin):
         return False
 
     async def _read_consumers(self, record: ClaimRecord) -> Sequence[ConsumerReference] | None:
-        """Return for whom a claim is reserved; None if the API server does not answer in time."""
+        """Return for whom a claim is reserved; None if the API server does not answer in time.
+
+        The pods that start during an outage do not each wait for it.
+        """
+        clock = asyncio.get_running_loop().time
+        if clock() < self._no_answer_until:
+            return None
         try:
             async with asyncio.timeout(READ_WITHIN):
                 return await self._consumers(record.reference)
         except (DraKitError, TimeoutError) as error:
+            if isinstance(error, TimeoutError | Unavailable):
+                self._no_answer_until = clock() + READ_AGAIN
             # not an error of a pod, which may not use the claim: if it does, the guard keeps its containers away
             fields = {"claim": str(record.reference), "error": str(error) or "no answer", "code": "kube-unavailable"}
             logger.warning("pods that use a claim cannot be read", extra=fields)
@@ -463,6 +503,10 @@ class HookPlugin(Plugin):
                     "pod on this node; the kubelet tries again; if this repeats, delete the pod",
                     code="claim-not-held",
                 )
+
+
+def _turn_name(pod: pb.PodSandbox | RuntimePod) -> str:
+    return f"pod {pod.uid or pod.id}"  # the UID stays the same when the kubelet tries again
 
 
 def _has_pod(consumers: Iterable[ConsumerReference], pod: pb.PodSandbox) -> bool:
@@ -631,6 +675,7 @@ class PodHooksPart:
         finally:
             serving.cancel()
             await asyncio.wait({serving})
+            self._plugin.close()
             self._client = None
             self._reconnects += client.counters.reconnects
             self._skipped += client.counters.skipped

@@ -63,7 +63,6 @@ from dra_kit.node.effects.gone_hardware import GoneHardware
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
 from dra_kit.node.locks import NamedLocks
-from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.process.metrics import Metrics
 from dra_kit.slices.inventory import CurrentInventory, device_identity
@@ -131,7 +130,6 @@ class Bench:
         self._driver = driver
         self._store = StateStore(directory / "state.sqlite")
         self._inventory = CurrentInventory()
-        self._records: dict[str, ClaimRecord] = {}
         self._devices: dict[str, Device] = {}
         self._runtime = _RecordingRuntime(asyncio.get_running_loop())
         self._children: ChildProcesses | None = None
@@ -257,7 +255,7 @@ class Bench:
         )  # fmt: skip
         allocation = parse_allocated_claim(raw, reference, self._driver.name)
         returned: list[Prepared] = []
-        before = self._records.get(claim)
+        before, epoch = self._store.claim(reference.uid), self._store.epoch()
         if before is not None:
             await self._runner.effects_hold(before)  # effects that do not hold are applied again
         try:
@@ -269,7 +267,7 @@ class Bench:
             if before is None:
                 await self._undoing.release(reference)
             raise
-        self._records[claim] = record
+        await self._store.put_claim(record, epoch=epoch, then=lambda _: None)
         return returned
 
     async def unprepare(self, claim: str = "claim") -> None:
@@ -278,11 +276,13 @@ class Bench:
         Raises:
             PrepareError: an effect cannot be undone, or ``unprepare`` failed.
         """
-        await self._undoing.release(self._reference(claim))
-        record = self._records.get(claim)
-        if record is not None:
+        reference = self._reference(claim)
+        if record := self._store.claim(reference.uid):
+            await self._store.begin_release(record)
+        await self._undoing.release(reference)
+        if record:
             await self._runner.unprepare(record)
-            del self._records[claim]
+            await self._store.forget_claim(record.uid, first=lambda _: None)
 
     # -- pod hooks
 
@@ -307,7 +307,8 @@ class Bench:
             containers: those that exist.
             netns: its network namespace; by default a path that does not exist.
         """
-        records = [self._records[claim] for claim in (self._records if claims is None else claims)]
+        known = {record.name: record for record in self._store.claims()}
+        records = [known[claim] for claim in (known if claims is None else claims)]
         return RuntimePod(
             id=f"sandbox-{name}",
             name=name,
@@ -333,12 +334,11 @@ class Bench:
             DraKitError: the hook raised, or what it returned is invalid.
         """
         facts = await self._hooks.pod_starts(self._pod(pod))
-        names = {record.uid: name for name, record in self._records.items()}
         for claim, updates in device_updates(facts).items():
-            name = names.get(claim.uid)
-            if name is None:
+            if (record := self._store.claim(claim.uid)) is None:
                 raise TransientError(f"claim {claim} was released; make a pod of claims that are prepared")
-            self._records[name] = apply_facts(self._records[name], updates, "pod_starts returned")
+            changed = apply_facts(record, updates, "pod_starts returned")
+            await self._store.put_claim(changed, epoch=self._store.epoch(), then=lambda _: None)
         return facts
 
     async def container_starts(

@@ -400,7 +400,8 @@ class _Session:
             ]
         )
         try:
-            updates = list(await self._plugin.synchronize(pods, containers))
+            async with self._hooks.synchronizing:
+                updates = list(await self._plugin.synchronize(pods, containers))
         except Exception as error:  # no container starts until it succeeds
             self._hooks.counters.failed += 1
             logger.warning("synchronize failed", exc_info=error)

@@ -17,6 +17,8 @@ from dra_kit.kubelet.nri.ttrpc import UNAVAILABLE, UNKNOWN, CallError, NriError
 
 ANSWERED_WITHIN: Final = 0.9
 """Part of the runtime's timeout after which an error is answered."""
+ENDED_WITHIN: Final = 5.0
+"""Seconds that cancelled hooks may take to end; threads cannot be stopped, and others must not wait for them."""
 _LATE_MAX = 1000  # hooks whose results are remembered
 _SEEN_MAX = 10_000  # sandboxes and containers
 _REMOVALS: Final = frozenset({Event.REMOVE_POD_SANDBOX, Event.REMOVE_CONTAINER})
@@ -84,11 +86,12 @@ def answer_within(request_timeout: float, remaining: float | None) -> float:
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    ending = list(tasks)
-    for task in ending:
-        task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)
+    """Cancel tasks and wait until they have ended, at most :data:`ENDED_WITHIN` seconds: those left end later."""
+    ending = asyncio.gather(*tasks, return_exceptions=True)
+    ending.cancel()
+    await asyncio.wait({ending}, timeout=ENDED_WITHIN)
+    if not ending.done():
+        logger.warning("hooks of an NRI plugin were cancelled and still run: they block")
 
 
 class HookRunner:
@@ -110,6 +113,8 @@ class HookRunner:
         self._seen: dict[str, None] | None = None
         self._forgotten = 0
         self._awaited = 0
+        self.synchronizing = asyncio.Lock()
+        """Held while the plugin synchronizes, also by a connection that is lost: the next one waits for it."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -183,13 +188,14 @@ class HookRunner:
             if not run.task.done():
                 self.counters.late += 1
                 self._leave(event, key, run, what)
-                hook = f"{what} {event.failure}: the hook of NRI plugin {self._label}"
+                hook, activity = f"{what} {event.failure}: the hook of NRI plugin {self._label}", self._activity(pod)
                 text = (
-                    f"{hook} has not begun after {seconds:.3g} s: {run.waits_for}; the kubelet tries again; if this "
-                    "repeats, read the plugin's log"
+                    f"{hook} has not begun after {seconds:.3g} s: {run.waits_for}{activity}; the kubelet tries again; "
+                    "if this repeats, read the plugin's log"
                     if run.waits_for
-                    else f"{hook} has not finished after {seconds:.3g} s; it continues, and the kubelet tries again; "
-                    "if this repeats, read the plugin's log or increase plugin_request_timeout of the container runtime"
+                    else f"{hook} has not finished after {seconds:.3g} s{activity}; it continues, and the kubelet "
+                    "tries again; if this repeats, read the plugin's log or increase plugin_request_timeout of the "
+                    "container runtime"
                 )
                 logger.warning("%s", text)
                 raise CallError(UNAVAILABLE, text)
@@ -207,6 +213,10 @@ class HookRunner:
                 ) from error
         self._note(event, id_)
         return result
+
+    def _activity(self, pod: PodSandbox) -> str:
+        found = self._plugin.activity(pod)
+        return f" ({found})" if found else ""
 
     def _note(self, event: HookEvent, id_: str) -> None:
         """Note what has started or is gone, to count later what has started without hooks."""
@@ -232,8 +242,8 @@ class HookRunner:
 
     async def close(self) -> None:
         """Cancel all hooks, and forget their results."""
-        await cancel(self._tasks)
         self._late.clear()
+        await cancel(self._tasks)
 
     def _begin(
         self,

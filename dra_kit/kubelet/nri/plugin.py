@@ -111,6 +111,11 @@ class Plugin:
         del pod, container
         return True
 
+    def activity(self, pod: PodSandbox) -> str:
+        """Return what the hooks of a pod do now, for the error that one is late; empty if unknown. Do not block."""
+        del pod
+        return ""
+
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         """React to a new sandbox of a pod: its network namespace exists, its containers do not."""
 

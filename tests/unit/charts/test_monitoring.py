@@ -248,6 +248,7 @@ def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not(mo
                 "DRADriverEffectNotUndone",
                 "DRADriverStateCorrupt",
                 "DRADriverNodeLabelMissing",
+                "DRADriverRuntimeNotConnected",
             },
         ),
         ({**ALL_ROLES, "node": {"updateStrategy": {"type": "OnDelete"}}}, {"DRADriverRolloutStuck"}),

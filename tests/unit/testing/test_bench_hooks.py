@@ -128,3 +128,23 @@ async def test_driver_without_hooks_has_none_to_call() -> None:
     async with unit(Stores()) as bench:
         with pytest.raises(ConfigurationError, match=r"has no pod hooks to call; give unit\(…\) a driver with"):
             await bench.pod_starts()
+
+
+async def test_code_of_the_driver_sees_prepared_claims() -> None:
+    class Counts(Pins):
+        def pod_stops(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice]) -> None:
+            self.seen = [
+                (claim.name, list(claim.states.values()), [item.name for item in claim.consumers])
+                for claim in self.context.prepared().values()
+            ]
+
+    hooks = Counts()
+    driver = dra.Driver("cpu.example", provider=Slots(), preparer=Stores(), pod_hooks=hooks)
+    async with unit(driver) as bench:
+        await bench.prepare("b", [dra.Device(name="cpu-1")], reserved_for="web")
+        await bench.prepare("a", [dra.Device(name="cpu-2")])
+        await bench.pod_stops()
+        assert hooks.seen == [("a", ["2"], []), ("b", ["1"], ["web"])]
+        await bench.unprepare("b")
+        await bench.pod_stops()
+        assert hooks.seen == [("a", ["2"], [])]

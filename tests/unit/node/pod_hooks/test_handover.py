@@ -15,6 +15,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import StoreError
 from dra_kit.kubelet.nri import CallError
+from dra_kit.kubelet.nri import hooks as nri_hooks
 from dra_kit.node import pod_hooks
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.decommission import run_decommission
@@ -239,6 +240,108 @@ async def test_late_hook_of_the_last_connection_is_not_called_again_meanwhile(no
             await runtime.until(1)
             await runtime.pod_event("RunPodSandbox", web)
     assert hooks.calls == ["synchronize", "pod_starts web", "synchronize web"]
+
+
+class Hanging(Recorder):
+    """Its pod hook blocks for pods of some names until the end of the test."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.names = names
+        self.go_on = threading.Event()
+
+    def pod_starts(self, pod: dra.RuntimePod, devices: Any) -> Any:
+        self._call("pod_starts", pod)
+        if pod.name in self.names:
+            self.go_on.wait(60)
+
+
+async def test_new_process_takes_over_from_one_whose_hook_hangs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nri_hooks, "ENDED_WITHIN", 0.05)
+    first, second = Hanging("web"), Recorder()
+    async with (
+        Counting(socket(node), request_timeout=0.5, patience=30) as runtime,
+        node.running(hooked(first), pod_uid="old") as old,
+    ):
+        await runtime.until(1)
+        await node.prepare(node.claim(reserved_for=["web"]))
+        await node.prepare(node.claim("dinner", devices=["pizza-1"], reserved_for=["other"]))
+        with pytest.raises(CallError, match="has not finished"):
+            await runtime.pod_event("RunPodSandbox", pod())
+        async with begun(node, hooked(second)) as new:
+            try:
+                await eventually(lambda: has_hooks(new))
+                assert not has_hooks(old)
+                await runtime.until(1)
+                await runtime.pod_event("RunPodSandbox", pod("other"))
+                with pytest.raises(CallError, match="another process of the driver runs a hook of this pod"):
+                    await runtime.pod_event("RunPodSandbox", pod(attempt=1))
+                assert second.calls == ["synchronize", "pod_starts other"]
+            finally:
+                first.go_on.set()
+            await eventually(lambda: second.calls[-1] == "pod_starts web")
+    assert first.calls == ["synchronize", "pod_starts web"]
+    assert runtime.most == 1
+
+
+async def test_pod_whose_repair_hangs_does_not_keep_others_from_starting(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_hooks, "REPAIRED_WITHIN", 0.05)
+    hooks, web, other = Hanging("web"), pod(pid=7), pod("other")
+    async with Runtime(socket(node), pods=(web,), request_timeout=0.5, patience=30) as runtime:
+        lunch = node.claim(reserved_for=["web"])
+        async with node.running(dra.Driver(DRIVER, provider=Oven(), preparer=Stateful())):
+            await node.prepare(lunch)
+            await node.prepare(node.claim("dinner", devices=["pizza-1"], reserved_for=["other"]))
+        async with node.running(hooked(hooks)):
+            try:
+                await runtime.until(1)
+                await runtime.pod_event("RunPodSandbox", other)
+                with pytest.raises(CallError, match=r"not created: .* \(Hanging\.pod_starts has run for"):
+                    await creates(runtime, web, container(node, web, lunch))
+            finally:
+                hooks.go_on.set()
+            await runtime.until(1)
+            await creates(runtime, web, container(node, web, lunch, name="again"))
+    assert hooks.calls[:3] == ["synchronize web", "pod_starts web", "pod_starts other"]
+    assert hooks.calls.count("pod_starts web") == 1
+
+
+async def test_driver_whose_synchronize_hangs_connects_to_a_restarted_runtime(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nri_hooks, "ENDED_WITHIN", 0.05)
+    go_on, entered = threading.Event(), threading.Event()
+
+    class Blocked(Recorder):
+        def synchronize(self, pods: Any) -> Any:
+            super().synchronize(pods)
+            entered.set()
+            go_on.wait(60)
+            return ()
+
+    hooks, path = Blocked(), socket(node)
+    async with node.running(hooked(hooks)) as agent:
+        try:
+            async with Runtime(path, request_timeout=0.5, patience=30) as runtime:
+                await runtime.until(1)
+                await node.prepare(node.claim(reserved_for=["web"]))
+                await eventually(entered.is_set)
+            async with Runtime(path, request_timeout=0.5, patience=30) as runtime:
+                await runtime.until(1)
+                waits = (
+                    r"not started: .* has not begun after .* the plugin has not synchronized \(Blocked\.synchronize has"
+                )
+                with pytest.raises(CallError, match=waits):
+                    await runtime.pod_event("RunPodSandbox", pod())
+                assert hooks.calls == ["synchronize"]
+                go_on.set()
+                await eventually(lambda: has_hooks(agent))
+                await runtime.pod_event("RunPodSandbox", pod(attempt=1))
+        finally:
+            go_on.set()
+    assert hooks.calls == ["synchronize", "synchronize", "pod_starts web"]
 
 
 async def test_failing_disk_is_logged_once_and_keeps_the_connection(

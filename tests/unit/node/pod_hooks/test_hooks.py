@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from dra_kit.diagnosis.status import status_text, statuses
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
+from dra_kit.node import pod_hooks
 from dra_kit.node.agent import NodeAgent
 from tests.support.api import eventually
 from tests.support.nri_runtime import Runtime
@@ -336,6 +340,64 @@ async def test_late_hook_fails_the_pod_in_time_and_is_repeated(node: Node) -> No
         assert late in agent._metrics.text().decode()
 
 
+def blocks(hooks: Waiting) -> None:
+    hooks.go_on.wait(60)
+
+
+class Waiting(Recorder):
+    """Its hooks wait at a known place: in a thread, in the event loop, and in a generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def container_starts(self, *_: Any) -> None:
+        blocks(self)
+
+
+class Suspended(Waiting):
+    async def container_starts(self, *_: Any) -> None:  # type: ignore[override]
+        await self._waits()
+
+    async def _waits(self) -> None:
+        while not self.go_on.is_set():  # noqa: ASYNC110 - the event of a thread
+            await asyncio.sleep(0.01)
+
+
+class Yielding(Waiting):
+    def pod_starts(self, pod: dra.RuntimePod, devices: Any) -> Any:
+        yield from ()
+        blocks(self)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "hook", "place"),
+    [
+        (Waiting, "container_starts", blocks),
+        (Suspended, "container_starts", Suspended._waits),
+        (Yielding, "pod_starts", blocks),
+    ],
+)
+async def test_error_of_a_late_hook_names_the_method_its_duration_and_the_place_where_it_hangs(
+    node: Node, hooks: type[Waiting], hook: str, place: FunctionType
+) -> None:
+    made, web = hooks(), pod()
+    async with Runtime(socket(node), request_timeout=0.5, patience=30) as runtime, connected(node, made, runtime):
+        lunch = node.claim(reserved_for=["web"])
+        await node.prepare(lunch)
+        try:
+            with pytest.raises(
+                CallError, match=rf"has not finished after 0\.45 s \({hooks.__name__}\.{hook} has"
+            ) as late:
+                await creates(runtime, web, container(node, web, lunch))
+        finally:
+            made.go_on.set()
+    found = re.search(rf"has run for 0\.\d+ s, now at {re.escape(__file__)}:(\d+)\); it continues", str(late.value))
+    assert found
+    lines, first = inspect.getsourcelines(place)
+    assert first < int(found[1]) < first + len(lines)
+
+
 # -- facts
 
 
@@ -541,6 +603,21 @@ async def test_synchronization_does_not_read_a_shared_claim_for_each_pod(node: N
         async with connected(node, hooks, runtime):
             assert node.gets(lunch) - before < 10
     assert hooks.calls == ["synchronize", "synchronize pod-3", "pod_starts pod-3"]
+
+
+async def test_pods_that_start_during_an_outage_of_the_api_server_wait_for_it_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_hooks, "READ_AGAIN", 3600)
+    async with Runtime(socket(node)) as runtime, connected(node, Recorder(), runtime):
+        claims = [node.claim(f"claim-{number}", devices=[f"pizza-{number}"], reserved_for=["web"]) for number in (0, 1)]
+        await node.prepare(*claims)
+        with node.api.failing(503, "GET", below="/apis/resource.k8s.io/v1/namespaces"):
+            await runtime.pod_event("RunPodSandbox", pod("first"))
+            before = [node.gets(claim) for claim in claims]
+            for number in range(10):
+                await runtime.pod_event("RunPodSandbox", pod(f"pod-{number}"))
+            assert [node.gets(claim) for claim in claims] == before
 
 
 async def test_error_of_a_lazy_result_is_the_authors(node: Node) -> None:
