@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dra_kit.author.effect import Effect
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.inventory import Inventory, Pool
+    from dra_kit.author.pci import pci_attributes
     from dra_kit.author.pod_hooks import (
         ContainerAdjustment,
         ContainerResources,
@@ -134,6 +135,7 @@ _HOMES = {
     "author.effect": ("Effect",),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.inventory": ("Inventory", "Pool"),
+    "author.pci": ("pci_attributes",),
     "author.pod_hooks": (
         "ContainerAdjustment",
         "ContainerResources",
@@ -272,6 +274,7 @@ __all__ = [
     "WholeCapacityWarning",
     "edits_from_cdi",
     "observed",
+    "pci_attributes",
 ]
 
 __version__ = "0.1.0"
