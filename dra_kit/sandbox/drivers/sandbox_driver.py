@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import chdir
 from functools import partial
@@ -19,6 +21,7 @@ from dra_kit.sandbox.drivers.project import project_of
 
 _TABLE: Final = ("sandbox", "settings")
 _SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
+_COPY: Final = re.compile(r"\{copy:([^{}]+)\}")
 
 
 class SandboxDriver(Struct, frozen=True):
@@ -32,8 +35,9 @@ class SandboxDriver(Struct, frozen=True):
         target: the TARGET that the drivers were loaded from; empty for none.
         folder: the folder that relative paths in the TARGET start from.
         successor: loads another release of the driver, from a TARGET or a driver; None if there is none.
-        values: values for ``settings``. In texts, ``{node}`` is replaced by the node's name, and ``{directory}`` by a
-            directory of the node that is removed with the sandbox.
+        values: values for ``settings``. In texts, ``{node}`` is replaced by the node's name, ``{directory}`` by a
+            directory of the node that is removed with the sandbox, and ``{copy:PATH}`` by a copy in it of a file or
+            folder.
     """
 
     drivers: tuple[Driver[Any, Any], ...]
@@ -71,12 +75,14 @@ class SandboxDriver(Struct, frozen=True):
         return self
 
     def settings_on(self, node: str, directory: Path) -> BaseModel | None:
-        """Return the author's settings on a node.
+        """Return the author's settings on a node. Copies are made once for all releases of the driver.
 
         Raises:
             ConfigurationError: a value is wrong.
         """
-        return self.settings(_placed(self.values, {"{node}": node, "{directory}": str(directory)}))
+        placed: dict[str, object] = _placed(self.values, {"{node}": node, "{directory}": str(directory)})
+        copies = directory / "copies" / self.name
+        return self.settings({name: _copied_paths(name, value, copies / name) for name, value in placed.items()})
 
 
 def successor_loader(
@@ -182,6 +188,32 @@ def _placed(value: Any, places: Mapping[str, str]) -> Any:
         case Mapping():
             return {name: _placed(item, places) for name, item in value.items()}
     return value
+
+
+def _copied_paths(name: str, value: Any, directory: Path) -> Any:
+    """Return a setting's value in which each ``{copy:PATH}`` is a copy in a directory."""
+    if isinstance(value, list):
+        return [_copied_paths(name, item, directory) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def copied(found: re.Match[str]) -> str:
+        path = Path(found[1]).resolve()
+        copy = directory / path.name
+        if not path.exists():
+            raise ConfigurationError(
+                f"setting {name} names a copy of {path}, which does not exist; name a file or folder, such as "
+                "{copy:{project}/sysfs}"
+            )
+        if not copy.exists():
+            directory.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, copy, symlinks=True)
+            else:
+                shutil.copy(path, copy)
+        return str(copy)
+
+    return _COPY.sub(copied, value)
 
 
 class DriverRelease(Struct, frozen=True):

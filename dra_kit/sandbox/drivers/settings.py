@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def copy_edited_files(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
     """Copy files and folders that settings name, so that they may be changed; return settings that name the copies.
 
-    A folder in the node's own directory (``{directory}``) that does not exist is created.
+    A folder in the node's own directory (``{directory}``, ``{copy:PATH}``) is used itself, and created if necessary.
 
     Raises:
         ConfigurationError: the setting does not exist, or does not name a file or a folder of the project.
@@ -30,8 +30,8 @@ def copy_edited_files(settings: BaseModel | None, names: Iterable[str], director
     copies: dict[str, Path] = {}
     for name in names:
         path = _value(settings, name, "whose file can be replaced")
-        if isinstance(path, Path) and directory.parents[1] in path.parents and not path.exists():
-            path.mkdir(parents=True)
+        if isinstance(path, Path) and directory.parents[1] in path.parents and not path.is_file():
+            path.mkdir(parents=True, exist_ok=True)
             copies[name] = path
             continue
         if isinstance(path, Path) and path.is_dir():

@@ -37,6 +37,35 @@ def test_placeholders_expand_to_the_node_and_its_directory() -> None:
     )
 
 
+def test_node_gets_its_own_copy_of_a_folder_that_a_setting_names(tmp_path: Path) -> None:
+    hardware = tmp_path / "hardware"
+    (hardware / "oven").mkdir(parents=True)
+    (hardware / "oven" / "heat").write_text("200")
+    (hardware / "device").symlink_to("oven")
+    text = '[tool.dra-kit.sandbox.settings]\noven = "{copy:{project}/hardware}/device"\n'
+    driver = SandboxDriver((DRIVER,), Settings.model_validate, values=project_settings(project(tmp_path, text), DRIVER))
+
+    ovens = []
+    for node in ("node-1", "node-2"):
+        settings = driver.settings_on(node, tmp_path / node)
+        assert isinstance(settings, Settings)
+        (settings.oven / "heat").write_text(node)
+        ovens.append(settings.oven)
+    assert driver.settings_on("node-1", tmp_path / "node-1") == Settings(oven=ovens[0])  # the next release
+
+    assert [(oven / "heat").read_text() for oven in ovens] == ["node-1", "node-2"]
+    assert all(oven.is_symlink() for oven in ovens)
+    assert (hardware / "oven" / "heat").read_text() == "200"
+
+
+def test_copy_of_a_missing_folder_is_rejected(tmp_path: Path) -> None:
+    values = {"oven": f"{{copy:{tmp_path}/hardware}}"}
+    driver = SandboxDriver((DRIVER,), Settings.model_validate, values=values)
+
+    with pytest.raises(ConfigurationError, match=f"setting oven names a copy of {tmp_path}/hardware, which does not"):
+        driver.settings_on("node-1", tmp_path / "node-1")
+
+
 def test_project_table_sets_the_driver_settings(tmp_path: Path) -> None:
     target = project(tmp_path, '[tool.dra-kit.sandbox.settings]\noven = "{project}/oven"\nheat = 250\n')
 
