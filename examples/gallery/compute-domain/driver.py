@@ -34,16 +34,14 @@ class Channels(dra.DeviceProvider[Channel, None, Settings]):
     """Offers the channels of the node."""
 
     def discover(self) -> Iterator[Sequence[Channel]]:
-        """Read the fabric again every ten seconds: its manager may move the node to another partition."""
+        """Read the fabric again every ten seconds (``rescan_every``): the node may move to another partition."""
         folder = self.context.settings.fabric
-        while not self.context.stopping:
-            partition = (folder / "partition").read_text(encoding="utf-8").strip()
-            count = int((folder / "channels").read_text(encoding="utf-8"))
-            yield [
-                Channel(name=f"channel-{number}", partition=partition, attributes={"partition": partition})
-                for number in range(count)
-            ]
-            self.context.stopping.blocking_sleep(10)
+        partition = (folder / "partition").read_text(encoding="utf-8").strip()
+        count = int((folder / "channels").read_text(encoding="utf-8"))
+        yield [
+            Channel(name=f"channel-{number}", partition=partition, attributes={"partition": partition})
+            for number in range(count)
+        ]
 
 
 class DomainConfig(dra.OpaqueConfig, api_version=API):
@@ -156,4 +154,5 @@ driver = dra.Driver(
     effects=[Member, Gathering],
     settings=Settings,
     reads=[dra.Reads(API, "members")],
+    rescan_every=10,
 )

@@ -82,12 +82,10 @@ class Disks(dra.DeviceProvider[Disk, None, Settings]):
     """Finds namespaces that the node itself does not use. A claim may partition its disk, which stays published."""
 
     def discover(self) -> Iterator[Sequence[Disk]]:
-        """Look again every ten seconds: disks are hot-plugged, and ``nvme create-ns`` creates namespaces."""
-        while not self.context.stopping:
-            held = {device.device for claim in self.context.prepared().values() for device in claim.devices}
-            found = [(folder, read_disk(folder)) for folder in namespaces(self.context.settings.sysfs)]
-            yield [disk for folder, disk in found if disk.name in held or not is_used_by_node(folder)]
-            self.context.stopping.blocking_sleep(10)
+        """Look again every ten seconds (``rescan_every``): disks are hot-plugged, and namespaces are created."""
+        held = {device.device for claim in self.context.prepared().values() for device in claim.devices}
+        found = [(folder, read_disk(folder)) for folder in namespaces(self.context.settings.sysfs)]
+        yield [disk for folder, disk in found if disk.name in held or not is_used_by_node(folder)]
 
 
 class DiskConfig(dra.OpaqueConfig, api_version="nvme.example.com/v1"):
@@ -137,5 +135,10 @@ class DiskGiver(dra.Preparer[DiskConfig, Disk, None, Settings]):
 
 
 driver = dra.Driver(
-    "nvme.example.com", provider=Disks(), preparer=DiskGiver(), effects=[EraseOnRelease], settings=Settings
+    "nvme.example.com",
+    provider=Disks(),
+    preparer=DiskGiver(),
+    effects=[EraseOnRelease],
+    settings=Settings,
+    rescan_every=10,
 )
