@@ -112,7 +112,7 @@ class Joiner(dra.Preparer[DomainConfig, Channel, None, Settings]):
     """Joins the pod to its domain, and waits for the others."""
 
     def default_config(self, device: Channel) -> DomainConfig:
-        """Reject claims without config: there is no default domain."""
+        """Reject claims without config, because a domain needs a name."""
         raise dra.PermanentError("the claim names no domain; add the config DomainConfig with domain and size")
 
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DomainConfig, Channel]) -> dra.Prepared:
