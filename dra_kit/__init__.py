@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from dra_kit.author.effect import Effect
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.inventory import Inventory, Pool
+    from dra_kit.author.pci import pci_attributes
     from dra_kit.author.pod_hooks import (
         ContainerAdjustment,
         ContainerResources,
@@ -144,6 +145,7 @@ _HOMES = {
     "author.effect": ("Effect",),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.inventory": ("Inventory", "Pool"),
+    "author.pci": ("pci_attributes",),
     "author.pod_hooks": (
         "ContainerAdjustment",
         "ContainerResources",
@@ -284,6 +286,7 @@ __all__ = [
     "WholeCapacityWarning",
     "edits_from_cdi",
     "observed",
+    "pci_attributes",
 ]
 
 __version__ = "0.1.0"

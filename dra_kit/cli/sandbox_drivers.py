@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec.structs import replace
 
 from dra_kit.author.target import load_drivers
 from dra_kit.cli.app import flags_of, values_of
@@ -147,6 +149,8 @@ def load_targets(
 def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
     """Return the stories in folders, each of which is a story or contains several.
 
+    If folders of several stories have the same name, the names of the folders above them distinguish the stories.
+
     Raises:
         ConfigurationError: a folder has no story, or a story is invalid.
     """
@@ -160,7 +164,12 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
         if not several:
             raise ConfigurationError(f"--story {folder}: neither this folder nor its subfolders contain {EXPECT_FILE}")
         found += several
-    return tuple(map(load_story, found))
+    stories = tuple(map(load_story, found))
+    times = Counter(story.name for story in stories)
+    return tuple(
+        replace(story, name=f"{folder.resolve().parent.name}-{story.name}") if times[story.name] > 1 else story
+        for folder, story in zip(found, stories, strict=True)
+    )
 
 
 def _same(one: str, other: str) -> bool:

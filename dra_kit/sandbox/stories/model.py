@@ -192,9 +192,7 @@ class DeviceExpectation(StoryPart):
         description="The device has these, and may have others. Names are as published: those of other domains begin "
         "with the domain, such as `resource.kubernetes.io/pcieRoot`.",
     )
-    capacity: Mapping[str, str] = Field(
-        default={}, description="The device has these as published, and may have others."
-    )
+    capacity: Mapping[str, str] = Field(default={}, description="The device has these amounts, and may have others.")
 
 
 class Expectation(StoryPart):
@@ -204,8 +202,8 @@ class Expectation(StoryPart):
     claims: Mapping[str, ClaimExpectation] = Field(default={}, description="ResourceClaims by name.")
     devices: Mapping[str, DeviceExpectation | None] = Field(
         default={},
-        description="Published devices, by device name or, with several pools, `<pool>/<device>`; `{}`: it is"
-        " published, `null`: it is not.",
+        description="Published devices, by name or, if several have it, by `<pool>/<device>` or"
+        " `<driver>/<pool>/<device>`; `{}`: it is published, `null`: it is not.",
     )
     gone: tuple[ObjectReference, ...] = Field(
         default=(), description="Objects of the story that no longer exist, regardless of who deleted them."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.sandbox.containers.runtime import parse_numbers
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def compare(expectation: Expectation, facts: StoryFacts, namespace: str) -> tupl
     for name, claim in expectation.claims.items():
         found += _claim(f"claim {name}", claim, facts.claims.get(name), namespace)
     for name, device in expectation.devices.items():
-        found += _device(f"device {name}", device, facts.devices.get(name))
+        found += _device(f"device {name}", device, _devices_named(name, facts.devices.values()))
     for reference in expectation.gone:
         if reference in facts.present:
             found.append(Mismatch(reference, "is gone", "it is there"))
@@ -234,24 +236,44 @@ def _files(subject: str, expected: Sequence[str] | None, texts: Sequence[str] | 
         yield Mismatch(subject, wanted, " | ".join(repr(text[:300]) for text in texts) or "it is not there")
 
 
-def _device(subject: str, expected: DeviceExpectation | None, device: PublishedDevice | None) -> Iterator[Mismatch]:
+def _devices_named(name: str, devices: Iterable[PublishedDevice]) -> list[PublishedDevice]:
+    """Return the devices with a name, with or without their pool and driver."""
+    return [
+        device
+        for device in devices
+        if name in {device.name, f"{device.pool}/{device.name}", f"{device.driver}/{device.pool}/{device.name}"}
+    ]
+
+
+def _device(subject: str, expected: DeviceExpectation | None, devices: Sequence[PublishedDevice]) -> Iterator[Mismatch]:
     if expected is None:
-        if device is not None:
+        if devices:
             yield Mismatch(subject, "is not published", "it is")
         return
-    if device is None:
+    if not devices:
         yield Mismatch(subject, "is published", "it is not")
         return
+    if len(devices) > 1:
+        names = " and ".join(sorted(f"{device.driver}/{device.pool}/{device.name}" for device in devices))
+        yield Mismatch(subject, "is the name of one device", f"it is that of {names}; write one of these")
+        return
+    [device] = devices
     pairs: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
         ("attribute", expected.attributes, device.attributes),
         ("capacity", expected.capacity, device.capacity),
     )
     for what, wanted, got in pairs:
         for name, value in wanted.items():
-            # True == 1, but they are values of different types in the API
-            if name not in got or repr(got[name]) != repr(value):
+            if name not in got or not _is_same(got[name], value, is_amount=what == "capacity"):
                 actual = repr(got[name]) if name in got else f"not given{_other_domain(name, got)}"
                 yield Mismatch(f"{subject}, {what} {name}", repr(value), actual)
+
+
+def _is_same(got: object, wanted: object, *, is_amount: bool) -> bool:
+    if is_amount:
+        with suppress(ValueError):
+            return Quantity(str(got)) == Quantity(str(wanted))
+    return repr(got) == repr(wanted)  # True == 1, but they are values of different types in the API
 
 
 def _other_domain(name: str, names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pydantic import BaseModel, create_model
 
 import dra_kit as dra
-from dra_kit.cli.sandbox_drivers import given_settings, load_targets, options_of_drivers
+from dra_kit.cli.sandbox_drivers import given_settings, load_stories, load_targets, options_of_drivers
 from dra_kit.errors import ConfigurationError
 from tests.unit.cli.kitchen import Kitchen, pod
 
@@ -146,6 +146,15 @@ def second(kitchen: Kitchen) -> None:
     """A second driver in the kitchen's folder, ``dra.wine`` of ./cellar.py."""
     text = (kitchen.directory / "pizzeria.py").read_text()
     (kitchen.directory / "cellar.py").write_text(text.replace("dra.pizza", "dra.wine").replace('"pizza-', '"wine-'))
+
+
+def test_stories_in_folders_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("pizza/story", "wine/story", "wine/tasting")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "expect.yaml").write_text("gone: [Pod/guest]")
+
+    assert [story.name for story in load_stories(folders)] == ["pizza-story", "wine-story", "tasting"]
 
 
 @processes

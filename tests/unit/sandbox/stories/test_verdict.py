@@ -288,6 +288,42 @@ def test_other_attributes_are_a_mismatch(name: str, wanted: object, actual: str)
     assert judge_attributes({name: wanted}, PUBLISHED) == (expected,)
 
 
+@pytest.mark.parametrize(("wanted", "actual"), [("10Gi", "10737418240"), ("1.5", "1500m"), ("many", "many")])
+def test_capacities_are_compared_as_amounts(wanted: str, actual: str) -> None:
+    device = PublishedDevice("nic-0", "node-1", "nic.example", capacity={"memory": actual})
+    facts = StoryFacts(devices={"nic-0": device})
+
+    assert compare(expect(devices={"nic-0": {"capacity": {"memory": wanted}}}), facts, "ns") == ()
+    (mismatch,) = compare(expect(devices={"nic-0": {"capacity": {"memory": "11Gi"}}}), facts, "ns")
+    assert (mismatch.expected, mismatch.got) == ("'11Gi'", repr(actual))
+
+
+TWO_POOLS = {
+    "card-1/nic-0": PublishedDevice("nic-0", "card-1", "nic.example"),
+    "card-2/nic-0": PublishedDevice("nic-0", "card-2", "nic.example"),
+    "card-2/nic-1": PublishedDevice("nic-1", "card-2", "nic.example"),
+}
+
+
+@pytest.mark.parametrize("name", ["nic-1", "card-2/nic-1", "nic.example/card-2/nic-1", "card-1/nic-0"])
+def test_device_of_several_pools_is_found_by_a_name_that_only_it_has(name: str) -> None:
+    facts = StoryFacts(devices=TWO_POOLS)
+
+    assert compare(expect(devices={name: {}}), facts, "ns") == ()
+    (mismatch,) = compare(expect(devices={name: None}), facts, "ns")
+    assert (mismatch.expected, mismatch.got) == ("is not published", "it is")
+
+
+def test_name_of_several_devices_is_a_mismatch() -> None:
+    facts = StoryFacts(devices=TWO_POOLS)
+
+    (mismatch,) = compare(expect(devices={"nic-0": {}}), facts, "ns")
+    names = "nic.example/card-1/nic-0 and nic.example/card-2/nic-0"
+    assert mismatch.got == f"it is that of {names}; write one of these"
+    assert len(compare(expect(devices={"nic-0": None}), facts, "ns")) == 1
+    assert compare(expect(devices={"nic-2": None, "card-1/nic-1": None}), facts, "ns") == ()
+
+
 def judge_health(wanted: dict[str, Any]) -> tuple[Mismatch, ...]:
     reported = {
         "lunch": {

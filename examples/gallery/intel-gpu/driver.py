@@ -1,0 +1,146 @@
+"""Intel GPUs: whole ones, and the virtual functions (VFs) of those that an administrator has divided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+from typing_extensions import override
+
+import dra_kit as dra
+
+MODELS = {"0xa7a0": "Iris Xe", "0x56c0": "Flex 170", "0xe20b": "Arc B580", "0xe211": "Arc Pro B60"}  # pci.ids
+
+
+class Settings(BaseModel):
+    """The settings of the driver, which are flags of ``dra-kit node``."""
+
+    sysfs: Path = Field(default=Path("/sys"), description="where sysfs is mounted")
+
+
+class Gpu(dra.Device):
+    """One PCI function: a whole GPU, or a VF of one.
+
+    ``profile`` is the folder with the scheduling parameters of a VF. A whole GPU has none.
+    """
+
+    folder: Path
+    profile: Path | None = None
+
+
+class VfConfig(dra.OpaqueConfig, api_version="gpu.intel.com/v1", for_devices={"type": "vf"}):
+    """How the GPU schedules a VF among the others. The defaults are those of the kernel driver."""
+
+    quantum_ms: int = Field(default=0, ge=0, le=10_000, description="time slice in milliseconds; 0: no limit")
+    priority: Literal["low", "normal", "high"] = "low"
+
+
+def read(file: Path) -> str:
+    """Return the text of a file of sysfs."""
+    return file.read_text(encoding="utf-8").strip()
+
+
+class TimeSlice(dra.Effect, id="time-slice"):
+    """The share of time of a VF. Released, it has the kernel driver's defaults again."""
+
+    profile: Path
+    quantum_ms: int
+    priority: str
+
+    @override
+    def keys(self) -> Iterable[str]:
+        return [f"profile/{self.profile}"]
+
+    @override
+    def apply(self, previous: None) -> None:
+        if not self.profile.is_dir():
+            raise dra.PermanentError("time slices of VFs need Linux 6.19; remove the VfConfig from the claim")
+        self._write(self.quantum_ms, self.priority)
+
+    @override
+    def holds(self, outcome: None) -> bool:
+        priority = read(self.profile / "sched_priority")  # the kernel answers "low normal [high]"
+        active = re.sub(r".*\[(.+)\].*", r"\1", priority)
+        return (int(read(self.profile / "exec_quantum_ms")), active) == (self.quantum_ms, self.priority)
+
+    @override
+    def revert(self, outcome: None) -> None:
+        if self.profile.is_dir():
+            self._write(0, "low")
+
+    def _write(self, quantum_ms: int, priority: str) -> None:
+        (self.profile / "exec_quantum_ms").write_text(f"{quantum_ms}", encoding="utf-8")
+        (self.profile / "sched_priority").write_text(priority, encoding="utf-8")
+
+
+class Gpus(dra.DeviceProvider[Gpu, None, Settings]):
+    """Finds the functions that a kernel driver for GPUs serves; those for virtual machines have vfio-pci."""
+
+    @override
+    def discover(self) -> Iterator[Sequence[Gpu]]:
+        drivers = self.context.settings.sysfs / "bus/pci/drivers"
+        functions = sorted([*drivers.glob("xe/*:*"), *drivers.glob("i915/*:*")], key=lambda link: link.name)
+        yield [self._gpu(link.resolve()) for link in functions if not self._is_divided(link)]
+
+    def _is_divided(self, function: Path) -> bool:
+        """Return whether its VFs are offered instead of it."""
+        return any(function.glob("virtfn*"))
+
+    def _gpu(self, folder: Path) -> Gpu:
+        device, profile = read(folder / "device"), self._profile(folder)
+        return Gpu(
+            name=re.sub(r"[:.]", "-", folder.name),
+            attributes={
+                "type": "vf" if (folder / "physfn").exists() else "gpu",
+                "model": MODELS.get(device, "unknown"),
+                "pciId": device,
+                "kernelDriver": (folder / "driver").resolve().name,
+                **dra.pci_attributes(folder),
+            },
+            capacity={"memory": self._memory(folder, profile)},
+            folder=folder,
+            profile=profile,
+        )
+
+    def _profile(self, folder: Path) -> Path | None:
+        physical = folder / "physfn"
+        for link in physical.glob("virtfn*"):
+            if link.resolve() == folder:
+                number = int(link.name.removeprefix("virtfn")) + 1  # the kernel driver counts VFs from 1
+                return physical.resolve() / "sriov_admin" / f"vf{number}" / "profile"
+        return None
+
+    def _memory(self, folder: Path, profile: Path | None) -> str:
+        """Return the local memory; 0 for integrated graphics, and where the kernel does not report it."""
+        files = [profile / "vram_quota"] if profile else folder.glob("tile*/physical_vram_size_bytes")
+        return f"{sum(int(read(file)) for file in files if file.exists()) >> 20}Mi"
+
+
+class GpuPreparer(dra.Preparer[VfConfig, Gpu, None, Settings]):
+    """Gives a container the files of its GPUs in /dev/dri."""
+
+    @override
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[VfConfig, Gpu]) -> dra.Prepared:
+        gpu, config = device.advertised, device.config
+        if gpu.profile and config != VfConfig():
+            wanted = TimeSlice(profile=gpu.profile, quantum_ms=config.quantum_ms, priority=config.priority)
+            device.ensure(wanted).result()
+        nodes = []
+        for file in sorted(gpu.folder.glob("drm/*/dev")):  # cardN and renderDN
+            major, minor = map(int, read(file).split(":"))
+            path = f"/dev/dri/{file.parent.name}"
+            nodes.append(dra.DeviceNode(path=path, type="c", major=major, minor=minor, permissions="rw"))
+        return dra.Prepared(device_nodes=nodes, hardware_ids=[gpu.folder.name])
+
+
+driver = dra.Driver(
+    "gpu.intel.com",
+    provider=Gpus(),
+    preparer=GpuPreparer(),
+    effects=[TimeSlice],
+    settings=Settings,
+    rescan_every=30,
+)
