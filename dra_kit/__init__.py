@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
-    from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
+    from dra_kit.author.context import (
+        Context,
+        EffectInForce,
+        NodeInfo,
+        OtherDevice,
+        OtherDriver,
+        PreparedClaim,
+        Stopping,
+    )
     from dra_kit.author.controller import (
         BoundElsewhere,
         ClaimObserver,
@@ -102,7 +110,15 @@ _HOMES = {
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
-    "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim", "Stopping"),
+    "author.context": (
+        "Context",
+        "EffectInForce",
+        "NodeInfo",
+        "OtherDevice",
+        "OtherDriver",
+        "PreparedClaim",
+        "Stopping",
+    ),
     "author.controller": (
         "BoundElsewhere",
         "ClaimObserver",
@@ -247,6 +263,8 @@ __all__ = [
     "ObservedClaim",
     "ObservedDevice",
     "OpaqueConfig",
+    "OtherDevice",
+    "OtherDriver",
     "PendingResult",
     "PermanentError",
     "PodHooks",

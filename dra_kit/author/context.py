@@ -76,6 +76,52 @@ class EffectInForce:
     in_force: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OtherDevice:
+    """A device of a claim that another driver prepared.
+
+    Attributes:
+        pool: its pool.
+        device: its name.
+        requests: the claim's requests that it satisfies; empty for all.
+        cdi_devices: qualified names for ``Prepared(cdi_devices=…)``: what a container gets with it.
+        share_id: distinguishes the shares of a device.
+    """
+
+    pool: str
+    device: str
+    requests: tuple[str, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    share_id: str | None = None
+
+
+class OtherDriver(ABC):
+    """Another DRA driver on this node, of any vendor and in any language: ``context.other_driver(name)``.
+
+    It is called through the socket at which the kubelet calls it. It reads the claim from the API server, and prepares
+    what is allocated to it there. ``await`` each result in ``async def``, or call ``result()`` on it in ``def``.
+    """
+
+    @abstractmethod
+    def prepare(self, claim: ClaimReference) -> PendingResult[tuple[OtherDevice, ...]]:
+        """Have it prepare a claim that is allocated to it; again, if it did so before. Returns its devices.
+
+        What was prepared must be released: call it in ``apply`` of an effect, and :meth:`unprepare` in ``revert``.
+
+        Raises:
+            TransientError: from the result: it does not run, does not answer within 45 seconds, or returns an error
+                (code ``other-driver-failed``).
+        """
+
+    @abstractmethod
+    def unprepare(self, claim: ClaimReference) -> PendingResult[None]:
+        """Have it release a claim; a claim that it does not know is not an error.
+
+        Raises:
+            TransientError: from the result, as for :meth:`prepare`.
+        """
+
+
 class Context(ABC, Generic[SettingsT]):
     """Given to ``startup``; valid for the life of the process and safe to use from any thread.
 
@@ -158,6 +204,22 @@ class Context(ABC, Generic[SettingsT]):
         raise ConfigurationError(
             f"driver {self.driver}: context.cluster belongs to the controller, and this code runs on a node; declare "
             "what it reads, Driver(reads=[dra.Reads(…)]), and use context.api"
+        )
+
+    def other_driver(self, name: str) -> OtherDriver:
+        """Return another driver on this node, for a driver whose devices consist of devices of others.
+
+        The chart must mount the folder of its service socket into this driver's container
+        (``node.extraVolumes``, ``node.extraVolumeMounts``).
+
+        Raises:
+            ConfigurationError: it is this driver itself, or this code does not run on a node, as in a context that a
+                test created.
+        """
+        del name
+        raise ConfigurationError(
+            f"driver {self.driver}: context.other_driver is not available: this code does not run on a node; call it "
+            "in an effect or in prepare, and override it in the context that a test creates"
         )
 
     def _no_api_server(self, what: str) -> ConfigurationError:

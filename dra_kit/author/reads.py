@@ -166,10 +166,13 @@ class ClusterApi(ReadApi):
     """
 
     @abstractmethod
-    def apply(self, plural: str, manifest: Mapping[str, Any]) -> PendingResult[Mapping[str, Any]]:
+    def apply(
+        self, plural: str, manifest: Mapping[str, Any], *, subresource: str = ""
+    ) -> PendingResult[Mapping[str, Any]]:
         """Apply the manifest (server-side apply, field manager ``<driver>/controller``); return the stored object.
 
-        Fields of the manifest that another field manager owns are taken over.
+        Fields of the manifest that another field manager owns are taken over. With ``subresource="status"``, only the
+        ``status`` of an existing object is changed; RBAC names this right ``<plural>/status``.
         """
 
     @abstractmethod

@@ -147,14 +147,16 @@ class ControllerClusterApi(ClusterApi):
         return self._pending("list", listed)
 
     @override
-    def apply(self, plural: str, manifest: Mapping[str, Any]) -> PendingResult[Mapping[str, Any]]:
+    def apply(
+        self, plural: str, manifest: Mapping[str, Any], *, subresource: str = ""
+    ) -> PendingResult[Mapping[str, Any]]:
         async def apply() -> Mapping[str, Any]:
             metadata = manifest.get("metadata") or {}
             namespace = metadata.get("namespace")
             api_version, kind = str(manifest.get("apiVersion") or ""), str(manifest.get("kind") or "")
             return await self._client.patch(
                 _resource(api_version, plural, namespace, kind), str(metadata.get("name") or ""), manifest, namespace,
-                content_type=APPLY, field_manager=self._owner, force=True,
+                content_type=APPLY, subresource=subresource, field_manager=self._owner, force=True,
             )  # fmt: skip
 
         return self._pending("apply", apply)

@@ -24,6 +24,7 @@ from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.errors import ConfigurationError, TransientError
 from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.plugin_client import RegisteredDriver
 from dra_kit.kubelet.plugin_server import NodeService, PluginServer, RegistrationServer
 from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -173,6 +174,7 @@ class NodeAgent:
             stopping=self._stopping,
             metrics=self._metrics,
             api=DeclaredReads(driver, settings.author, self._client, self._loop),
+            other_driver=lambda other: RegisteredDriver(other, settings.kubelet_dir, self._loop),
         )
         node_locks = NodeLocks.below(locks)
         cluster_facts = ClusterFacts(self._client, node, self._node_read)

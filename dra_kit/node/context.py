@@ -16,7 +16,7 @@ from dra_kit.author.calls import PendingResult, call
 from dra_kit.author.child_process import ChildProcess, ChildRunner
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ClusterObject, ClusterObjectClient
-from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim, Stopping
+from dra_kit.author.context import Context, EffectInForce, NodeInfo, OtherDriver, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import short_repr
@@ -77,6 +77,7 @@ class NodeContext(Context[Any]):
     """The context that the author's code gets; all methods are thread-safe, and ``effects`` must be so.
 
     ``state_dir``, the author's own directory, is created if missing. ``settings`` are None if the driver has none.
+    Without ``other_driver``, no other drivers can be called.
 
     Raises:
         ConfigurationError: the author's directory cannot be created.
@@ -96,6 +97,7 @@ class NodeContext(Context[Any]):
         stopping: Stopping,
         metrics: Metrics,
         api: DeclaredReads,
+        other_driver: Callable[[str], OtherDriver] | None = None,
     ) -> None:
         try:
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -115,6 +117,7 @@ class NodeContext(Context[Any]):
         self._metrics = metrics
         self._rescan = rescan
         self._api = api
+        self._other_driver = other_driver
 
     @property
     def stopping(self) -> Stopping:
@@ -130,6 +133,12 @@ class NodeContext(Context[Any]):
     def api(self) -> ReadApi:
         """See :class:`dra_kit.Context`."""
         return self._api
+
+    def other_driver(self, name: str) -> OtherDriver:
+        """See :class:`dra_kit.Context`."""
+        if name == self.driver:
+            raise ConfigurationError(f"driver {name}: context.other_driver({name!r}) is this driver; name another one")
+        return self._other_driver(name) if self._other_driver is not None else super().other_driver(name)
 
     def node_known(self, node: NodeInfo) -> None:
         """Store the Node's data, with its labels, after it was read."""

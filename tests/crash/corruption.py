@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from dra_kit.errors import ConfigurationError, KubeletError, StoreError
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from tests.support.write_ahead import in_use
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.hardware import Baker, Hardware, Heat

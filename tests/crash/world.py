@@ -16,10 +16,10 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.plugin_client import DeviceAnswer, PluginClient
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer, PluginClient
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.crash.launch import CrashPoint, NodeProcess
 from tests.support.api import Api, eventually

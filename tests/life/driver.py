@@ -7,9 +7,9 @@ import secrets
 import signal
 from collections.abc import Mapping, Sequence
 
+from dra_kit.kubelet.plugin_client import ClaimAnswer, PluginClient
 from dra_kit.kubelet.sockets import plugin_socket
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.plugin_client import ClaimAnswer, PluginClient
 from tests.crash.world import BAKERY, DRIVER
 from tests.life.cluster import Cluster, Process
 from tests.life.switches import until

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dra_kit.kubelet.cdi.store import spec_file_name
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from tests.crash.invariants import problems_of
 from tests.crash.world import DRIVER, Claim
 from tests.life import manifests

@@ -13,12 +13,12 @@ from pydantic import BaseModel
 
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kubelet.plugin_client import PluginClient
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.drivers.process_role import CrashPoint, NodeRoleProcess
 from dra_kit.sandbox.drivers.roles import NodeRoleThread
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.kubelet.node import NodeKubelet
-from dra_kit.sandbox.kubelet.plugin_client import PluginClient
 from dra_kit.sandbox.records import DriverEnded, DriverStarting, RecordObserver
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from dra_kit.kubelet.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
     PodClaim,
@@ -35,7 +36,6 @@ from dra_kit.kubernetes.resource.objects import (
 )
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, ResourceClaim
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from dra_kit.sandbox.records import PREPARE, UNPREPARE, AnsweredDevice, CallEnded, CallStarted, RecordObserver
 

@@ -19,13 +19,13 @@ from dra_kit.client.informer import Informer
 from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
+from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.kubernetes.resource.objects import format_time
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
 from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeProfile, service_variables
-from dra_kit.sandbox.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import json
 import logging
 import os
 import random
 import socket
-import stat
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -28,32 +26,36 @@ from msgspec import Struct
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import KubeError, KubeletError
-from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
-from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
-from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.plugin_client import (
+from dra_kit.kubelet.plugin_client import (
     CALL_TIMEOUT,
+    GET_INFO_TIMEOUT,
     RECONNECT_SECONDS,
+    SUPPORTED_SERVICES,
     DeviceAnswer,
     HealthCache,
     PluginClient,
+    PluginInfo,
+    SocketIdentity,
     check_prepared,
     check_unprepared,
+    find_sockets,
+    get_info,
     open_channel,
     rpc_error_text,
     select_health_service,
+    select_service,
 )
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.registration import PLUGIN_TYPE
+from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, RecordObserver, SlicesWiped
 
 log: logging.Logger = logging.getLogger(__name__)
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
 _FIRST_DELAY = 0.5
 _LAST_DELAY = 122.0
-SUPPORTED_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""DRA services that a kubelet of 1.34 to 1.37 calls; 1.32 and 1.33 know only the second."""
-GET_INFO_TIMEOUT = 1.0
-"""Seconds the kubelet waits for GetInfo."""
 
 
 class PluginManager:
@@ -244,8 +246,6 @@ class PluginManager:
 
 POLL_INTERVAL = 0.1
 """Seconds between two polls if the kernel reports no changes; the kubelet's reconciler runs once per second."""
-# device, inode and time of creation: a new socket may get the inode of the previous one
-Identity = tuple[int, int, int]
 
 
 class SocketChanges(Struct, frozen=True):
@@ -255,17 +255,9 @@ class SocketChanges(Struct, frozen=True):
     added: tuple[Path, ...]
 
 
-def find_sockets(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> dict[Path, Identity]:
-    """Find Unix sockets in a directory, if it exists, and below; skip names that begin with a dot.
-
-    Call ``enter`` with each directory before it is read.
-    """
-    return dict(sorted(_walk(directory, enter)))
-
-
 async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
     """Yield changes, at first everything that is there; end only when its consumer stops."""
-    known: dict[Path, Identity] = {}
+    known: dict[Path, SocketIdentity] = {}
     with closing(DirectoryEvents()) as events:
         while True:
             present = find_sockets(directory, events.watch)
@@ -277,25 +269,6 @@ async def watch_sockets(directory: Path) -> AsyncGenerator[SocketChanges, None]:
             if change.removed or change.added:
                 yield change
             await events.wait(POLL_INTERVAL)
-
-
-def _walk(directory: Path, enter: Callable[[Path], None]) -> Iterator[tuple[Path, Identity]]:
-    enter(directory)
-    try:
-        entries = list(directory.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for path in entries:
-        if path.name.startswith("."):
-            continue
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
-            continue  # gone since the directory was read
-        if stat.S_ISDIR(status.st_mode):
-            yield from _walk(path, enter)
-        elif stat.S_ISSOCK(status.st_mode):
-            yield path, (status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 _COMES_OR_GOES: Final = 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
@@ -346,18 +319,8 @@ class DirectoryEvents:
         self._event.set()
 
 
-DRA_PLUGIN_TYPE = "DRAPlugin"
 NOTIFY_TIMEOUT = 5.0
 """Seconds the kubelet waits for NotifyRegistrationStatus."""
-
-
-class PluginInfo(Struct, frozen=True):
-    """The answer of a plugin to GetInfo; ``endpoint`` is never empty."""
-
-    type: str
-    name: str
-    endpoint: str
-    supported_versions: tuple[str, ...]
 
 
 async def register_plugin(
@@ -379,7 +342,7 @@ async def register_plugin(
     _dial(socket)
     async with open_channel(str(socket)) as channel:
         stub = pb_grpc.RegistrationStub(channel)
-        info = await _get_info(stub, socket, get_info_timeout)
+        info = await get_info(stub, socket, get_info_timeout)
         refusal = _refusal(info, socket, accept)
         verdict = pb.RegistrationStatus(plugin_registered=refusal is None, error=str(refusal or ""))
         try:
@@ -420,46 +383,8 @@ def _dial(path: Path) -> None:
         )
 
 
-def select_service(info: PluginInfo, supported: Sequence[str] = SUPPORTED_SERVICES) -> str:
-    """Return the first entry of the plugin's list that the kubelet supports.
-
-    Raises:
-        KubeletError: there is none.
-    """
-    for service in info.supported_versions:
-        if service in supported:
-            return service
-    if info.supported_versions:
-        reason = (
-            f"none of services supported by the plugin ({_quoted(info.supported_versions)}) are supported by the "
-            f"kubelet ({_quoted(supported)})"
-        )
-    else:
-        reason = "empty list of supported gRPC services (aka supported versions)"
-    raise KubeletError(
-        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
-        f"plugin {info.name} at endpoint {info.endpoint}: {reason}"
-    )
-
-
-async def _get_info(stub: pb_grpc.RegistrationAsyncStub, socket: Path, timeout: float) -> PluginInfo:
-    try:
-        answer = await stub.GetInfo(pb.InfoRequest(), timeout=timeout)
-    except grpc.aio.AioRpcError as error:
-        raise KubeletError(
-            "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket "
-            f"{socket}, err: {rpc_error_text(error)}"
-        ) from error
-    return PluginInfo(
-        type=answer.type,
-        name=answer.name,
-        endpoint=answer.endpoint or str(socket),
-        supported_versions=tuple(answer.supported_versions),
-    )
-
-
 def _refusal(info: PluginInfo, socket: Path, accept: Callable[[PluginInfo], None]) -> KubeletError | None:
-    if info.type != DRA_PLUGIN_TYPE:
+    if info.type != PLUGIN_TYPE:
         return KubeletError(
             f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
         )
@@ -468,11 +393,6 @@ def _refusal(info: PluginInfo, socket: Path, accept: Callable[[PluginInfo], None
     except KubeletError as error:
         return error
     return None
-
-
-def _quoted(names: Sequence[str]) -> str:
-    """Return a list as Go prints it with %q."""
-    return f"[{' '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
 
 
 WIPING_DELAY: Final = 30.0

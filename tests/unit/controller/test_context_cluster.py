@@ -97,6 +97,34 @@ async def test_observer_writes_and_deletes_objects() -> None:
         assert [item["manager"] for item in written["metadata"]["managedFields"]] == [f"{DRIVER}/controller"]
 
 
+async def test_observer_changes_the_status_of_an_object_and_nothing_else() -> None:
+    class Reserving(dra.ClaimObserver):
+        def allocated(self, claim: dra.ObservedClaim) -> None:
+            if claim.name == "reserved":
+                return
+            manifest = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+            place = {"name": "reserved", "namespace": "default"}
+            requests = [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]
+            spec = {"devices": {"requests": requests}}
+            cluster = self.context.cluster
+            cluster.apply("resourceclaims", {**manifest, "metadata": place, "spec": spec}).result()
+            result = {"request": "pizza", "driver": DRIVER, "pool": "node-1", "device": "pizza-7"}
+            changes = {"spec": {"devices": {}}, "status": {"allocation": {"devices": {"results": [result]}}}}
+            stored = cluster.apply("resourceclaims", {**manifest, "metadata": place, **changes}, subresource="status")
+            written.append(stored.result())
+
+    written: list[Any] = []
+    async with controlled(observer=Reserving()) as client:
+        await made_claim(client)
+        await allocate(client)
+        async with asyncio.timeout(60):
+            while not written:  # noqa: ASYNC110 - a thread of the role appends
+                await asyncio.sleep(0.02)
+    [claim] = written
+    assert claim["spec"]["devices"]["requests"][0]["name"] == "pizza"
+    assert claim["status"]["allocation"]["devices"]["results"][0]["device"] == "pizza-7"
+
+
 async def test_api_of_a_node_is_not_in_the_controller() -> None:
     asked: list[str] = []
 

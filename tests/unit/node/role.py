@@ -15,11 +15,11 @@ from typing import Any, Self
 import dra_kit as dra
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import Api, eventually
 

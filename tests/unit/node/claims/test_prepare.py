@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 
 import dra_kit as dra
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from tests.support.api import eventually
 from tests.unit.node import role
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver

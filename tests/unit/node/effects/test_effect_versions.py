@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 import dra_kit as dra
-from dra_kit.sandbox.kubelet.plugin_client import PluginClient
+from dra_kit.kubelet.plugin_client import PluginClient
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
 from tests.unit.node.hardware import Hardware, Heat, needing

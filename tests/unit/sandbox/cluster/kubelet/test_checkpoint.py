@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 
 TEXTS = st.text(min_size=1, max_size=5)
 DEVICES = st.builds(

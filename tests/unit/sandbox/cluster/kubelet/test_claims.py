@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo, ClaimManager, skipped_operations
-from dra_kit.sandbox.kubelet.plugin_client import DeviceAnswer
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.unit.client.wire import answer, served
 from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod

@@ -8,7 +8,7 @@ import datetime as dt
 import pytest
 
 from dra_kit.kubelet.health import ReportedHealth as Told
-from dra_kit.sandbox.kubelet.plugin_client import HealthCache, LeasedHealth, select_health_service
+from dra_kit.kubelet.plugin_client import HealthCache, LeasedHealth, select_health_service
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import Node
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, Object, pod

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubernetes.resource.objects import ClaimReference
-from dra_kit.sandbox.kubelet.plugin_client import (
+from dra_kit.kubelet.plugin_client import (
     ClaimAnswer,
     DeviceAnswer,
     PluginClient,
     check_prepared,
     check_unprepared,
 )
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.unit.sandbox.cluster.kubelet.driver import Driver
 
 OVEN = ClaimReference("default", "oven", "uid-1")

@@ -13,9 +13,10 @@ import grpc
 import pytest
 
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.plugin_client import PluginInfo, select_service
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.sandbox.kubelet.plugin_manager import PluginInfo, PluginManager, register_plugin, select_service
+from dra_kit.sandbox.kubelet.plugin_manager import PluginManager, register_plugin
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 GENEROUS = 60.0

@@ -8,7 +8,8 @@ import socket
 from contextlib import aclosing
 from pathlib import Path
 
-from dra_kit.sandbox.kubelet.plugin_manager import SocketChanges, find_sockets, watch_sockets
+from dra_kit.kubelet.plugin_client import find_sockets
+from dra_kit.sandbox.kubelet.plugin_manager import SocketChanges, watch_sockets
 
 
 def bind(path: Path) -> Path:

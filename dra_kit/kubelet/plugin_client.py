@@ -1,4 +1,6 @@
-"""The kubelet's connection to a driver: prepare and unprepare calls, and the health of devices.
+"""The kubelet's connection to a driver: its sockets, prepare and unprepare calls, and the health of devices.
+
+Also the connection of one driver to another one on the same node.
 
 Source: Kubernetes 1.37 ``pkg/kubelet/cm/dra/plugin/dra_plugin.go`` and ``pkg/kubelet/cm/dra/healthinfo.go``.
 """
@@ -6,15 +8,21 @@ Source: Kubernetes 1.37 ``pkg/kubelet/cm/dra/plugin/dra_plugin.go`` and ``pkg/ku
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final
+import json
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import grpc.aio
 from msgspec import Struct
+from typing_extensions import override
 
-from dra_kit.errors import KubeletError
+from dra_kit.author.calls import PendingResult
+from dra_kit.author.context import OtherDevice, OtherDriver
+from dra_kit.errors import KubeletError, TransientError
 from dra_kit.kubelet.proto import dra_health_v1_pb2 as health_v1
 from dra_kit.kubelet.proto import dra_health_v1_pb2_grpc as health_v1_grpc
 from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
@@ -23,8 +31,12 @@ from dra_kit.kubelet.proto import dra_v1_pb2 as v1
 from dra_kit.kubelet.proto import dra_v1_pb2_grpc as v1_grpc
 from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.kubelet.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubelet.registration import PLUGIN_TYPE
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
+T = TypeVar("T")
 CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
 
@@ -50,7 +62,7 @@ class PluginClient:
     """One connection to a driver's service socket, through which all calls go.
 
     Args:
-        service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as ``registration.select_service`` returned it.
+        service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as :func:`select_service` returned it.
         health_service: as ``health.select_health_service`` returned it; None for a plugin that serves none.
     """
 
@@ -293,3 +305,167 @@ def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth
     lease = float(item.health_check_timeout_seconds)
     place = item.device.pool_name, item.device.device_name
     return LeasedHealth(place, _STATUS.get(item.health, "Unknown"), message, lease if lease > 0 else _LEASE)
+
+
+SUPPORTED_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+"""DRA services that a kubelet of 1.34 to 1.37 calls; 1.32 and 1.33 know only the second."""
+GET_INFO_TIMEOUT = 1.0
+"""Seconds the kubelet waits for GetInfo."""
+
+
+class PluginInfo(Struct, frozen=True):
+    """The answer of a plugin to GetInfo; ``endpoint`` is never empty."""
+
+    type: str
+    name: str
+    endpoint: str
+    supported_versions: tuple[str, ...]
+
+
+def select_service(info: PluginInfo, supported: Sequence[str] = SUPPORTED_SERVICES) -> str:
+    """Return the first entry of the plugin's list that the kubelet supports.
+
+    Raises:
+        KubeletError: there is none.
+    """
+    for service in info.supported_versions:
+        if service in supported:
+            return service
+    if info.supported_versions:
+        reason = (
+            f"none of services supported by the plugin ({_quoted(info.supported_versions)}) are supported by the "
+            f"kubelet ({_quoted(supported)})"
+        )
+    else:
+        reason = "empty list of supported gRPC services (aka supported versions)"
+    raise KubeletError(
+        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
+        f"plugin {info.name} at endpoint {info.endpoint}: {reason}"
+    )
+
+
+async def get_info(stub: pb_grpc.RegistrationAsyncStub, socket: Path, timeout: float) -> PluginInfo:
+    """Ask the plugin behind a registration socket for its name and its endpoint.
+
+    Raises:
+        KubeletError: it does not answer.
+    """
+    try:
+        answer = await stub.GetInfo(pb.InfoRequest(), timeout=timeout)
+    except grpc.aio.AioRpcError as error:
+        raise KubeletError(
+            "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket "
+            f"{socket}, err: {rpc_error_text(error)}"
+        ) from error
+    return PluginInfo(
+        type=answer.type,
+        name=answer.name,
+        endpoint=answer.endpoint or str(socket),
+        supported_versions=tuple(answer.supported_versions),
+    )
+
+
+SocketIdentity = tuple[int, int, int]
+"""Device, inode and time of creation in nanoseconds: a new socket may get the inode of the previous one."""
+
+
+def find_sockets(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> dict[Path, SocketIdentity]:
+    """Find Unix sockets in a directory, if it exists, and below; skip names that begin with a dot.
+
+    Call ``enter`` with each directory before it is read.
+    """
+    return dict(sorted(_walk(directory, enter)))
+
+
+def _walk(directory: Path, enter: Callable[[Path], None]) -> Iterator[tuple[Path, SocketIdentity]]:
+    enter(directory)
+    try:
+        entries = list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path in entries:
+        if path.name.startswith("."):
+            continue
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # gone since the directory was read
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk(path, enter)
+        elif stat.S_ISSOCK(status.st_mode):
+            yield path, (status.st_dev, status.st_ino, status.st_mtime_ns)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Return a list as Go prints it with %q."""
+    return f"[{' '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
+
+
+class RegisteredDriver(OtherDriver):
+    """A driver that is registered on this node, found by its registration socket and called as the kubelet does.
+
+    Args:
+        name: the driver's name.
+        kubelet_dir: the kubelet's root directory.
+        loop: the event loop in which the calls are made.
+    """
+
+    def __init__(self, name: str, kubelet_dir: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self._name = name
+        self._registry = kubelet_dir / "plugins_registry"
+        self._loop = loop
+
+    @override
+    def prepare(self, claim: ClaimReference) -> PendingResult[tuple[OtherDevice, ...]]:
+        async def prepare() -> tuple[OtherDevice, ...]:
+            with self._failures("prepare", claim):
+                async with self._connected() as client:
+                    devices = check_prepared([claim], await client.prepare([claim]))[claim.uid]
+            return tuple(
+                OtherDevice(item.pool_name, item.device_name, item.request_names, item.cdi_device_ids, item.share_id)
+                for item in devices
+            )
+
+        return self._pending("prepare", prepare)
+
+    @override
+    def unprepare(self, claim: ClaimReference) -> PendingResult[None]:
+        async def unprepare() -> None:
+            with self._failures("release", claim):
+                async with self._connected() as client:
+                    check_unprepared([claim], await client.unprepare([claim]))
+
+        return self._pending("unprepare", unprepare)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[PluginClient]:
+        """Connect to the instance that registered last: while a driver is updated, there are two."""
+        sockets = find_sockets(self._registry)
+        for socket in sorted(sockets, key=lambda path: sockets[path][2], reverse=True):
+            with suppress(KubeletError):
+                async with open_channel(str(socket)) as channel:
+                    info = await get_info(pb_grpc.RegistrationStub(channel), socket, GET_INFO_TIMEOUT)
+                if (info.type, info.name) == (PLUGIN_TYPE, self._name):
+                    client = PluginClient(info.endpoint, select_service(info))
+                    break
+        else:
+            raise KubeletError(f"no socket below {self._registry} answers for it")
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    @contextmanager
+    def _failures(self, verb: str, claim: ClaimReference) -> Iterator[None]:
+        try:
+            yield
+        except KubeletError as error:
+            raise TransientError(
+                f"driver {self._name} cannot {verb} claim {claim}: {error}; it is called again with the next attempt. "
+                "Check that it runs on this node, that its folder in the kubelet's folder plugins is mounted into this "
+                "driver's container, and its log",
+                code="other-driver-failed",
+            ) from error
+
+    def _pending(self, verb: str, start: Callable[[], Coroutine[Any, Any, T]]) -> PendingResult[T]:
+        return PendingResult(start, lambda: self._loop, f"other_driver(…).{verb}(…)", f"other_driver(…).{verb}(…)")
