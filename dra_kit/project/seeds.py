@@ -22,8 +22,8 @@ SHARED: Final = frozenset(
 README: Final = PurePosixPath("README.md")
 _MAKEFILE: Final = PurePosixPath("Makefile")
 _VALUES: Final = PurePosixPath("deploy/values.yaml")
-_OWN_TARGETS: Final = ("lint", "sandbox", "kind-demo")
-"""Targets of the Makefile that name stories and devices. The others of a reference driver may need a checkout."""
+_ENVIRONMENT: Final = "$(BIN)/python"
+"""The target of the Makefile that only a checkout needs."""
 _OWN_INSTALLATION: Final = "Install it"
 """The section of the README that is true in a checkout only."""
 
@@ -34,18 +34,24 @@ class Seed(Struct, frozen=True):
     Attributes:
         folder: its project, as in a checkout.
         without: files and folders in it that need other projects of the checkout.
-        others: the names of its further drivers, with the label that is put before the driver name of a new project
+        drivers: the names of its further drivers, with the label that is put before the driver name of a new project
             to name them, unless that is the driver name of the reference driver.
+        classes: the same for DeviceClasses whose names do not contain the name of a driver.
     """
 
     folder: str
     without: tuple[str, ...] = ()
-    others: Mapping[str, str] = {}
+    drivers: Mapping[str, str] = {}
+    classes: Mapping[str, str] = {}
 
 
 SEEDS: Final[Mapping[Kind, Seed]] = {
     "network": Seed("examples/nic-driver", without=("stories/gpu-and-nic", "tests/test_with_gpus.py")),
-    "cpu": Seed("examples/cpu-driver", others={"dra.memory": "memory"}),
+    "cpu": Seed(
+        "examples/cpu-driver",
+        drivers={"dra.memory": "memory"},
+        classes={"dra.hugepages-2m": "hugepages-2m", "dra.hugepages-1g": "hugepages-1g"},
+    ),
 }
 
 
@@ -53,12 +59,14 @@ class Seedling(Struct, frozen=True):
     """The files of a reference driver, with the names of a new project.
 
     Attributes:
+        project: the name of the new project.
         files: all that are not in :data:`SHARED`.
         reference: the part of the README that describes the driver.
-        makefile: the Makefile.
+        makefile: the Makefile, as in a checkout.
         webhook: whether the driver has configuration that a webhook can check.
     """
 
+    project: str
     files: Mapping[PurePosixPath, str]
     reference: str
     makefile: str
@@ -72,7 +80,7 @@ class Seedling(Struct, frozen=True):
             webhook: whether the webhook is to run.
         """
         files = {path: text for path, text in shared.items() if path.parts[0] in SHARED} | dict(self.files)
-        files[_MAKEFILE] = _with_targets(files[_MAKEFILE], self.makefile)
+        files[_MAKEFILE] = _of_project(self.makefile, files[_MAKEFILE], self.project)
         if webhook != self.webhook:
             start = "\nwebhook:\n"
             files[_VALUES] = files[_VALUES].partition(start)[0] + start + shared[_VALUES].partition(start)[2]
@@ -92,8 +100,10 @@ def read_seedling(folder: Path, seed: Seed, answers: Answers, gitignore: str) ->
         ConfigurationError: the driver name of the project is too long for its further drivers.
     """
     own, _ = read_answers(folder)
-    renamed = {} if answers.driver == own.driver else seed.others
-    others = {name: _further_driver(label, answers) for name, label in renamed.items()}
+    others: dict[str, str] = {}
+    if answers.driver != own.driver:
+        others = {name: f"{label}.{answers.driver}" for name, label in seed.classes.items()}
+        others |= {name: _further_driver(label, answers) for name, label in seed.drivers.items()}
     rename = _renaming(
         {own.project: answers.project, own.driver: answers.driver, own.package: answers.package, **others}
     )
@@ -109,6 +119,7 @@ def read_seedling(folder: Path, seed: Seed, answers: Answers, gitignore: str) ->
         new = _with_laid_out_imports(new, answers.package) if path.suffix == ".py" else new
         files[PurePosixPath(rename(str(path)))] = new
     return Seedling(
+        project=answers.project,
         files={path: text for path, text in files.items() if path.parts[0] not in SHARED},
         reference=_reference(files[README]),
         makefile=files[_MAKEFILE],
@@ -190,11 +201,15 @@ def _reference(readme: str) -> str:
     return "\n## ".join([table, *(f"{section.rstrip()}\n" for section in described)])
 
 
-def _with_targets(makefile: str, other: str) -> str:
-    """Return a Makefile with those targets of another one that name stories and devices."""
-    blocks, others = makefile.split("\n\n"), other.split("\n\n")
-    for target in _OWN_TARGETS:
-        start = f".PHONY: {target}\n"
-        [place] = [number for number, block in enumerate(blocks) if block.startswith(start)]
-        [blocks[place]] = [block for block in others if block.startswith(start)]
-    return "\n\n".join(blocks)
+def _of_project(makefile: str, template: str, project: str) -> str:
+    """Return a reference driver's Makefile, installed as the template installs a project: not from a checkout."""
+    blocks = {_target(block): block for block in template.split("\n\n")}
+    installation = {target: blocks[target] for target in ("image", f"$(BIN)/.{project}")}
+    others = ((_target(block), block) for block in makefile.split("\n\n"))
+    return "\n\n".join(installation.get(target, block) for target, block in others if target != _ENVIRONMENT)
+
+
+def _target(block: str) -> str:
+    """Return the target that a block of a Makefile is about."""
+    lines = (line for line in block.splitlines() if not line.startswith(("#", ".PHONY")))
+    return next(lines, "").partition(":")[0]

@@ -89,7 +89,7 @@ def names(draw: st.DrawFn) -> Answers:
 def foreign(kind: Kind, answers: Answers) -> re.Pattern[str]:
     """What may not be in a project: names of the reference driver, and places in this repository."""
     original = own(kind)
-    words = [original.package, original.project, original.driver, *SEEDS[kind].others]
+    words = [original.package, original.project, original.driver, *SEEDS[kind].drivers, *SEEDS[kind].classes]
     mine = (answers.project, answers.driver, answers.package)
     words = [re.escape(word) for word in words if not any(word in name for name in mine)]
     return re.compile("|".join([*words, r"\bgpu-driver\b", r"\bexamples/", r"\bcharts/dra-driver", r"\.\./\.\./docs"]))
@@ -145,7 +145,7 @@ def test_links_of_a_project_lead_to_its_files(answers: Answers) -> None:
 def test_readme_says_what_to_change_first_and_how_to_install(answers: Answers) -> None:
     sections = re.findall(r"^## (.*)$", rendered(answers)[README], re.MULTILINE)
     assert sections[0] == "What to change first"
-    assert {"Devices", "Run it", "Develop it"} <= set(sections)
+    assert {"Files", "Run it", "Develop it"} <= set(sections)
     assert sections.count("Install it") == 1
 
 
@@ -184,7 +184,7 @@ def seed(tmp_path: Path) -> Path:
             "[hooks](../../docs/hooks.md), [x](src/old_driver/x.py), [left](left/x.md), [web](https://x.example/#a).\n"
             "\n## Install it\n\nFrom this checkout.\n\n## Limits\n\nNone.\n"
         ),
-        "Makefile": ".PHONY: lint\nlint:\n\tlint\n\n.PHONY: sandbox\nsandbox:\n\n.PHONY: kind-demo\nkind-demo:\n",
+        "Makefile": "",
         "src/old_driver/x.py": (
             'NAMES = "old-driver old.example.com a.old.example.com two.example.com old_driver.x"\n'
             'OTHERS = "very-old-driver old_drivers gold.example.com old.example.community"\n'
@@ -203,7 +203,7 @@ def seed(tmp_path: Path) -> Path:
 
 
 GITIGNORE: Final = "__pycache__/\n*.egg-info/\nbuild/\n/values.yaml\n"
-SMALL: Final = Seed("", without=("left",), others={"two.example.com": "two"})
+SMALL: Final = Seed("", without=("left",), drivers={"two.example.com": "two"})
 
 
 def test_names_are_replaced_as_whole_words_and_all_at_once(seed: Path) -> None:
