@@ -269,17 +269,17 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
             "of the template; commit them, or use --force"
         )
     version = installed_version()
-    files, of_author = render(project_template(), answers, version), frozenset[PurePosixPath]()
+    new, of_author = render(project_template(), answers, version), frozenset[PurePosixPath]()
     if answers.kind in SEEDS:
         plain = render(project_template(), replace(answers, kind="simple"), version)
-        of_author = files_without_seed(folder, files, plain)
+        of_author = files_without_seed(folder, new, plain)
     if of_author:
-        files = plain
+        new = plain
         click.echo(
             f"{name} was created when kind {answers.kind} was not a complete driver yet: its code stays as it is, and "
             f"its kind becomes simple. For the complete driver, use: dra-kit new NAME --kind {answers.kind}"
         )
-    changes = update_project(folder, files, project=f"dra-kit {made_by}", of_author=of_author)
+    changes = update_project(folder, new, project=f"dra-kit {made_by}", of_author=of_author)
     for change in changes:
         click.echo(f"{change.outcome:<9} {change.path}{f' ({change.why})' if change.why else ''}")
     conflicts = sum(change.outcome == "conflict" for change in changes)
