@@ -9,11 +9,12 @@ import shlex
 import sys
 from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, get_args
 
 import click
 import yaml
+from msgspec.structs import replace
 
 from dra_kit.admission.policy.manifest import Action, manifest, policy_objects
 from dra_kit.author.context import NodeInfo
@@ -43,13 +44,15 @@ from dra_kit.project.rendering import (
     chart_directory,
     create,
     docs_directory,
+    has_config,
     installed_version,
     project_template,
     refuse_taken,
     render,
 )
 from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
-from dra_kit.project.update import update_project
+from dra_kit.project.seeds import SEEDS
+from dra_kit.project.update import files_without_seed, update_project
 from dra_kit.text import did_you_mean
 
 _DEFAULT_NAME: Final = "template-node"
@@ -143,7 +146,8 @@ _KINDS: Final[Mapping[Kind, str]] = {
     "partitionable": "a card is divided into partitions; counters limit their combinations",
     "modes": "a card works in one of several modes at a time; counters exclude the others and share a budget",
     "shared": "several claims use a device at the same time, each with a part of its capacity",
-    "network": "network interfaces, which are moved into the pod",
+    "network": "network interfaces, which are moved into the pod: a complete driver",
+    "cpu": "CPUs, which are given to containers when they start: a complete driver",
 }
 
 
@@ -155,10 +159,14 @@ _KINDS: Final[Mapping[Kind, str]] = {
     "--kind",
     type=click.Choice(get_args(Kind)),
     help="kind of the devices: each allocated to one claim (simple), divided into partitions (partitionable), in "
-    "modes that exclude each other (modes), shared by several claims (shared), or network "
-    "interfaces (network)  [default: simple]",
+    "modes that exclude each other (modes), shared by several claims (shared), network interfaces (network), or CPUs "
+    "(cpu); the last two are complete drivers  [default: simple]",
 )
-@click.option("--webhook/--no-webhook", default=None, help="reject invalid config when applied  [default: --webhook]")
+@click.option(
+    "--webhook/--no-webhook",
+    default=None,
+    help="reject invalid config when applied  [default: --webhook if the kind has config]",
+)
 @click.option("--directory", type=path(file_okay=False), help="folder of the project  [default: NAME]")
 @click.option("--defaults", is_flag=True, help="use the defaults instead of asking")
 def new(  # noqa: PLR0917 - click passes them by name
@@ -178,26 +186,28 @@ def new(  # noqa: PLR0917 - click passes them by name
     folder = directory or Path(name)
     refuse_taken(folder)
     ask = not defaults and sys.stdin.isatty() and sys.stdout.isatty()
-    answers = Answers(
-        project=name,
-        driver=check_driver_name(driver) if driver else _driver(ask, default_driver(name)),
-        package=check_package_name(package)
-        if package
-        else _text(ask, "Python package", default_package(name), check_package_name),
-        kind=kind or _kind(ask),
-        webhook=webhook
-        if webhook is not None
-        else not ask or click.confirm("Reject invalid config when it is applied", default=True),
-    )
+    driver = check_driver_name(driver or _driver(ask, default_driver(name)))
+    package = check_package_name(package or _text(ask, "Python package", default_package(name), check_package_name))
+    kind = kind or _kind(ask)
+    webhook = _webhook(ask, kind) if webhook is None else webhook
+    answers = Answers(name, driver, package, kind, webhook)
     create(folder, render(project_template(), answers, installed_version()))
     files = sum(path.is_file() for path in folder.rglob("*"))
-    click.echo(f"Created {folder}: driver {answers.driver}, {files} files. Edit these files first:")
-    click.echo(f"  {folder}/src/{answers.package}/driver.py   which devices exist, and what containers get")
-    click.echo(f"  {folder}/src/{answers.package}/config.py   what a claim may configure")
+    click.echo(f"Created {folder}: driver {answers.driver}, {files} files. {_edit_first(folder, answers)}")
     click.echo("\nNext steps:")
     click.echo(f"  cd {shlex.quote(str(folder))}")
     click.echo("  make test       # test that a pod gets a device, in a cluster in one process")
     click.echo("  make sandbox    # run the same cluster, and show what happens")
+
+
+def _edit_first(folder: Path, answers: Answers) -> str:
+    if answers.kind in SEEDS:
+        return f"It is a complete driver.\n  {folder}/README.md   what to change first"
+    return (
+        "Edit these files first:\n"
+        f"  {folder}/src/{answers.package}/driver.py   which devices exist, and what containers get\n"
+        f"  {folder}/src/{answers.package}/config.py   what a claim may configure"
+    )
 
 
 def _text(ask: bool, question: str, default: str, check: Any) -> str:
@@ -232,6 +242,12 @@ def _kind(ask: bool) -> Kind:
     return answer
 
 
+def _webhook(ask: bool, kind: Kind) -> bool:
+    if not ask or not has_config(kind):
+        return has_config(kind)
+    return click.confirm("Reject invalid config when it is applied", default=True)
+
+
 @click.command()
 @click.argument("folder", type=path(file_okay=False, exists=True), default=Path())
 @click.option("--force", is_flag=True, help="update even if the project has uncommitted changes")
@@ -253,7 +269,17 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
             "of the template; commit them, or use --force"
         )
     version = installed_version()
-    changes = update_project(folder, render(project_template(), answers, version), project=f"dra-kit {made_by}")
+    new, of_author = render(project_template(), answers, version), frozenset[PurePosixPath]()
+    if answers.kind in SEEDS:
+        plain = render(project_template(), replace(answers, kind="simple"), version)
+        of_author = files_without_seed(folder, new, plain)
+    if of_author:
+        new = plain
+        click.echo(
+            f"{name} was created when kind {answers.kind} was not a complete driver yet: its code stays as it is, and "
+            f"its kind becomes simple. For the complete driver, use: dra-kit new NAME --kind {answers.kind}"
+        )
+    changes = update_project(folder, new, project=f"dra-kit {made_by}", of_author=of_author)
     for change in changes:
         click.echo(f"{change.outcome:<9} {change.path}{f' ({change.why})' if change.why else ''}")
     conflicts = sum(change.outcome == "conflict" for change in changes)

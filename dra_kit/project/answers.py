@@ -21,11 +21,11 @@ _PACKAGE: Final = re.compile(r"[a-z][a-z0-9_]*").fullmatch
 TAKEN_MODULES: Final = frozenset(
     """
     aiohappyeyeballs aiohttp aiosignal annotated_types ast_serialize attr attrs certifi cffi click cryptography dateutil
-    dra_kit editables frozenlist google grpc hatchling idna iniconfig iso8601 jinja2 jsonpatch jsonpatch_cli jsonpointer
-    kopf kubernetes kubernetes_asyncio librt markdown_it markupsafe mdurl msgspec multidict mypy mypy_extensions mypyc
-    packaging pathspec pip pkg_resources pluggy prometheus_client propcache py pycparser pydantic pydantic_core pygments
-    pytest pythonjsonlogger re2 rich ruff setuptools six tests tomlkit trove_classifiers trustme typing_extensions
-    typing_inspection tzdata urllib3 uvloop yaml yarl
+    dra_kit editables frozenlist google grpc hatchling hypothesis idna iniconfig iso8601 jinja2 jsonpatch jsonpatch_cli
+    jsonpointer kopf kubernetes kubernetes_asyncio librt markdown_it markupsafe mdurl msgspec multidict mypy
+    mypy_extensions mypyc packaging pathspec pip pkg_resources pluggy prometheus_client propcache py pycparser pydantic
+    pydantic_core pygments pyroute2 pytest pytest_asyncio pythonjsonlogger re2 rich ruff setuptools six sortedcontainers
+    tests tomlkit trove_classifiers trustme typing_extensions typing_inspection tzdata urllib3 uvloop yaml yarl
     """.split()  # noqa: SIM905 - a list would be a word on each line
 )
 """Modules in a project's environment: a driver of the same name would hide them, or they would hide the driver."""
@@ -33,6 +33,7 @@ TAKEN_PROJECTS: Final = frozenset(
     {
         *(name.replace("_", "-") for name in TAKEN_MODULES),
         *("google-re2", "grpcio", "markdown-it-py", "protobuf", "python-dateutil", "python-json-logger", "pyyaml"),
+        "types-pyyaml",
     }
 )
 """Packages that a project requires: pip would mistake a project of the same name for them."""
@@ -118,8 +119,8 @@ def default_package(project: str) -> str:
         return f"{package}_driver"
 
 
-Kind: TypeAlias = Literal["simple", "partitionable", "modes", "shared", "network"]
-"""Kind of the devices: one claim each; divided by counters; in modes; shared by capacity; network interfaces."""
+Kind: TypeAlias = Literal["simple", "partitionable", "modes", "shared", "network", "cpu"]
+"""Kind of the devices: one claim each; divided by counters; in modes; shared by capacity; network interfaces; CPUs."""
 FILE: Final = ".dra-kit.yml"
 """The answers file in the project's folder, for dra-kit and for copier."""
 _VERSION: Final = "_dra_kit"

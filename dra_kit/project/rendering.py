@@ -22,7 +22,8 @@ from msgspec.structs import asdict
 
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.project.answers import FILE, Answers, answers_file
+from dra_kit.project.answers import FILE, Answers, Kind, answers_file, read_answers
+from dra_kit.project.seeds import SEEDS, read_seedling
 
 BASE: Final = ".dra-kit.base.json"
 """The template's unchanged output, from which ``dra-kit update`` determines the author's changes."""
@@ -184,7 +185,11 @@ def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath
     """Return the text of each file, by its path in a project that requires a version of dra-kit.
 
     Files whose name ends in ``.jinja`` are rendered, all others are copied; paths are rendered too. The rules are
-    those of copier, which can render the same template (``_envops`` in copier.yml).
+    those of copier, which can render the same template (``_envops`` in copier.yml). A kind with a reference driver has
+    the files of that driver.
+
+    Raises:
+        ConfigurationError: the driver name is too long for this kind.
     """
     environment = Environment(  # noqa: S701 - no HTML
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True
@@ -197,6 +202,11 @@ def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath
         "_copier_conf": SimpleNamespace(answers_file=FILE),
     }
     root = template / "project"
+    seed = SEEDS.get(answers.kind)
+    if seed is not None:
+        gitignore = (root / ".gitignore").read_text(encoding="utf-8")
+        seedling = read_seedling(_find(seed.folder), seed, answers, gitignore)
+        context["reference"] = seedling.reference
     files = {}
     for source in sorted(path for path in root.rglob("*") if path.is_file()):
         path = environment.from_string(source.relative_to(root).as_posix()).render(context)
@@ -204,7 +214,13 @@ def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath
         if path.endswith(_SUFFIX):
             path, text = path.removesuffix(_SUFFIX), environment.from_string(text).render(context)
         files[PurePosixPath(path)] = text
-    return files
+    return files if seed is None else seedling.completed(files, webhook=answers.webhook)
+
+
+def has_config(kind: Kind) -> bool:
+    """Return whether projects of a kind begin with configuration of claims, which a webhook can reject."""
+    seed = SEEDS.get(kind)
+    return seed is None or read_answers(_find(seed.folder))[0].webhook
 
 
 _PACKAGE: Final = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
@@ -12,6 +12,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
 from dra_kit.project.git import merge_text
 from dra_kit.project.rendering import BASE, link_in, read_base, write, write_base
+from dra_kit.project.seeds import README, SHARED
 
 Outcome: TypeAlias = Literal["added", "changed", "merged", "conflict", "removed", "kept"]
 
@@ -31,7 +32,34 @@ class FileChange(Struct, frozen=True):
     why: str = ""
 
 
-def update_project(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) -> list[FileChange]:
+def files_without_seed(
+    folder: Path, files: Mapping[PurePosixPath, str], plain: Mapping[PurePosixPath, str]
+) -> frozenset[PurePosixPath]:
+    """Return the files that belong to the author of a project whose kind did not begin with a reference driver then.
+
+    Args:
+        folder: the folder of the project.
+        files: the current output of the template for its kind.
+        plain: the same for a kind without a reference driver.
+
+    Returns:
+        Those files in ``plain``; none if the project began as a copy of the reference driver.
+
+    Raises:
+        ConfigurationError: the previous output of the template is unknown.
+    """
+    if (files.keys() - plain.keys()) & read_base(folder).keys():
+        return frozenset()
+    return frozenset(path for path in plain if path == README or path.parts[0] not in SHARED)
+
+
+def update_project(
+    folder: Path,
+    files: Mapping[PurePosixPath, str],
+    *,
+    project: str,
+    of_author: Collection[PurePosixPath] = (),
+) -> list[FileChange]:
     """Update a project to the current output of its template.
 
     Only files in the folder are read, written or removed. Links are not followed: links, files below them, and files
@@ -41,12 +69,13 @@ def update_project(folder: Path, files: Mapping[PurePosixPath, str], *, project:
         folder: the folder of the project.
         files: the current output of the template for the project's answers.
         project: the project's version of dra-kit, for conflict markers.
+        of_author: files that stay as they are. Later updates merge only what changes in the template from now on.
 
     Raises:
         ConfigurationError: the previous output of the template is unknown or names files outside of the project, git
             is missing, or a file cannot be merged; nothing is written in these cases. Or a file cannot be written.
     """
-    base = read_base(folder)
+    base = read_base(folder) | {path: files[path] for path in of_author}
     planned = []
     for path in sorted({*base, *files}):
         change, text = _plan(folder, path, base.get(path), files.get(path), project)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,25 +14,44 @@ from msgspec.structs import asdict
 from dra_kit.project.answers import FILE, Answers
 from dra_kit.project.rendering import BASE, project_template, write
 from tests.scaffold.environment import Environment
-from tests.unit.project.projects import ANSWERS, committed, rendered
+from tests.unit.project.projects import ANSWERS, SEEDED, committed, rendered
 
 projects = pytest.mark.parametrize("answers", ANSWERS, ids=lambda answers: answers.project)
+
+
+def created(answers: Answers, environment: Environment, folder: Path) -> Path:
+    """The folder of a project that the wheel creates as this checkout does."""
+    webhook = "--webhook" if answers.webhook else "--no-webhook"
+    environment.run("dra-kit", "new", answers.project, "--kind", answers.kind, webhook, cwd=folder)
+    project = folder / answers.project
+    made = {path: text for path, text in committed(project).items() if path.name != BASE}
+    assert made == rendered(answers)
+    return project
 
 
 @projects
 def test_a_new_project_is_linted_tested_and_shown_at_once(
     answers: Answers, environment: Environment, tmp_path: Path
 ) -> None:
-    webhook = "--webhook" if answers.webhook else "--no-webhook"
-    environment.run("dra-kit", "new", answers.project, "--kind", answers.kind, webhook, cwd=tmp_path)
-    project = tmp_path / answers.project
-    made = {path: text for path, text in committed(project).items() if path.name != BASE}
-    assert made == rendered(answers)
-
+    project = created(answers, environment, tmp_path)
     assert "warning" not in environment.run("make", "lint", cwd=project)  # mypy, strict, is part of it
     assert " passed in " in environment.run("make", "test", cwd=project)
     assert "story first-device passed" in environment.run("make", "sandbox", cwd=project)
     assert environment.run("dra-kit", "update", cwd=project) == "nothing to do\n"
+
+
+@pytest.mark.parametrize("answers", SEEDED, ids=lambda answers: answers.project)
+def test_a_copy_of_a_reference_driver_is_linted_tested_and_shown_at_once(
+    answers: Answers, environment: Environment, tmp_path: Path
+) -> None:
+    project = created(answers, environment, tmp_path)
+    environment.run("make", "lint", cwd=project)
+    # `make test-examples` runs the slow ones, with the original names: a killed driver, and each story
+    told = environment.run("make", "test", "PYTEST_ADDOPTS=-m 'not dra_killed' -k 'not story'", cwd=project)
+    assert re.search(r"[1-9]\d* passed.* deselected", told)
+    assert " passed in " in environment.run("make", "sandbox", cwd=project)
+    assert environment.run("dra-kit", "update", cwd=project) == "nothing to do\n"
+    assert "Wrote values.yaml" in environment.run("make", "values", cwd=project)
 
 
 def test_pyright_finds_nothing_in_any_of_them(environment: Environment, tmp_path: Path) -> None:

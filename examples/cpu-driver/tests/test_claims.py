@@ -13,6 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from hypothesis.strategies import integers, sampled_from
 
 from cpu_driver.driver import driver
+from cpu_driver.provider import CAPACITY
 from cpu_driver.settings import Settings
 from cpu_driver.topology import Topology, parse_cpus, read_profile
 from tests.machines import devices, profile
@@ -28,13 +29,13 @@ def bench() -> Iterator[BlockingBench]:
 
 
 def take(bench: BlockingBench, claim: str, count: int, device: dra.Device = NODE_0) -> str:
-    [prepared] = bench.prepare(claim, [device], capacity={"dra.cpu/cpu": count})
+    [prepared] = bench.prepare(claim, [device], capacity={CAPACITY: count})
     assert isinstance(prepared.state, str)
     return prepared.state
 
 
 def test_claim_takes_cpus_of_two_numa_nodes(bench: BlockingBench) -> None:
-    prepared = bench.prepare("cpus", [NODE_0, NODE_1], requests=["left", "right"], capacity={"dra.cpu/cpu": 10})
+    prepared = bench.prepare("cpus", [NODE_0, NODE_1], requests=["left", "right"], capacity={CAPACITY: 10})
     assert [item.state for item in prepared] == ["1-5,33-37", "16-20,48-52"]
     adjustment = bench.container_starts()
     assert adjustment is not None
@@ -42,7 +43,7 @@ def test_claim_takes_cpus_of_two_numa_nodes(bench: BlockingBench) -> None:
 
 
 def test_cpus_are_reported(bench: BlockingBench) -> None:
-    [prepared] = bench.prepare("cpus", [NODE_0], capacity={"dra.cpu/cpu": 2})
+    [prepared] = bench.prepare("cpus", [NODE_0], capacity={CAPACITY: 2})
     assert prepared.status is not None
     assert prepared.metadata is not None
     assert prepared.claim_edits is not None
@@ -72,7 +73,7 @@ def test_claim_for_more_cpus_than_are_left_is_rejected(bench: BlockingBench) -> 
 
 async def test_claims_that_are_prepared_at_once_take_different_cpus() -> None:
     async with unit(driver, settings=GROUPED) as bench:
-        calls = [bench.prepare(f"claim-{number}", [NODE_0], capacity={"dra.cpu/cpu": 3}) for number in range(10)]
+        calls = [bench.prepare(f"claim-{number}", [NODE_0], capacity={CAPACITY: 3}) for number in range(10)]
         states = [str(prepared.state) for [prepared] in await asyncio.gather(*calls)]
     assert sum(len(parse_cpus(state)) for state in states) == len(parse_cpus(",".join(states))) == 30
 

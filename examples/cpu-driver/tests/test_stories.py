@@ -38,5 +38,5 @@ def test_demo(dra: Harness) -> None:
 
 def test_amount_is_rounded_up_to_whole_cpus(dra: Harness) -> None:
     text = (PROJECT / "demo" / "pod.yaml").read_text(encoding="utf-8")
-    dra.apply(text.replace('dra.cpu/cpu: "1"', "dra.cpu/cpu: 2500m"))
+    dra.apply(text.replace('/cpu: "1"', "/cpu: 2500m"))
     assert dra.wait("demo", phase="Running").containers["main"].cpuset == "1-2,33"

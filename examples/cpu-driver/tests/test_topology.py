@@ -12,6 +12,7 @@ from dra_kit.testing import unit
 
 from cpu_driver.driver import driver
 from cpu_driver.machine import Machine
+from cpu_driver.provider import CAPACITY
 from cpu_driver.settings import Settings
 from cpu_driver.topology import Topology, format_cpus, parse_cpus, read_profile, read_sysfs
 from tests.machines import PROFILES, devices, profile
@@ -89,7 +90,7 @@ def test_numa_nodes_are_devices_without_reserved_cpus() -> None:
     assert list(found) == ["cpudevnuma000", "cpudevnuma001"]
     first = found["cpudevnuma000"]
     assert first.attributes == {NUMA: 0, "socketID": 0, "smtEnabled": True, "numCPUs": 30}
-    assert str(first.to_v1().capacity["dra.cpu/cpu"].value) == "30"
+    assert str(first.to_v1().capacity[CAPACITY].value) == "30"
     assert first.allow_multiple_allocations
 
 
@@ -120,7 +121,7 @@ def test_claims_count_against_the_node_if_it_is_set() -> None:
     [group] = devices(Settings(sysfs=profile("two-cpus"), node_allocatable=True))
     mapping = group.node_allocatable_resources["cpu"].mapping
     assert mapping is not None
-    assert mapping.capacity_key == "dra.cpu/cpu"
+    assert mapping.capacity_key == CAPACITY
 
 
 def test_kubelet_with_a_static_cpu_manager_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from nic_driver.pci import Pci
 from nic_driver.settings import Settings
 from nic_driver.simulated import SimulatedNetwork, make_tree
 
-CONFIG: dict[str, Any] = {"apiVersion": "nic.example.com/v1", "kind": "NicConfig"}
+CONFIG: dict[str, Any] = {"apiVersion": f"{driver.name}/v1", "kind": "NicConfig"}
 STORIES = Path(__file__).parents[1] / "stories"
 
 
@@ -47,7 +47,7 @@ def test_interface_stays_published_while_it_is_in_a_pod(dra: Harness) -> None:
 
 def test_interfaces_of_one_claim_need_different_names(dra: Harness) -> None:
     text = (STORIES / "veth-pair" / "pod.yaml").read_text()
-    dra.apply(text.replace("deviceClassName: nic.example.com", "deviceClassName: nic.example.com\n          count: 2"))
+    dra.apply(text.replace("exactly:\n", "exactly:\n          count: 2\n"))
     dra.wait("server", phase="Pending", message="2 interfaces would be named net1 in the pod")
 
 

@@ -9,19 +9,27 @@ import yaml
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
+from dra_kit.project.answers import Answers
+from dra_kit.project.rendering import create
 from tests.unit.charts.rendering import Helm
 from tests.unit.examples.kitchen import PROJECT
-from tests.unit.project.projects import ANSWERS, PROJECTS
+from tests.unit.project.projects import ANSWERS, PROJECTS, SEEDED, rendered
+
+EXAMPLES = [PROJECT.parent / name for name in ("pizza-driver", "gpu-driver")]
 
 
-@pytest.mark.parametrize(
-    "project",
-    [
-        *(PROJECTS / answers.project for answers in ANSWERS),
-        *(PROJECT.parent / name for name in ("pizza-driver", "gpu-driver", "nic-driver")),
-    ],
-    ids=lambda x: x.name,
-)
+@pytest.fixture(params=[*ANSWERS, *SEEDED, *EXAMPLES], ids=lambda x: x.name if isinstance(x, Path) else x.project)
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The folder of an example, or of a new project of each kind."""
+    given: Answers | Path = request.param
+    if isinstance(given, Path):
+        return given
+    if given not in SEEDED:
+        return PROJECTS / given.project
+    create(tmp_path / given.project, rendered(given))
+    return tmp_path / given.project
+
+
 def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm, tmp_path: Path) -> None:
     made = tmp_path / "values.yaml"
     result = CliRunner().invoke(cli, ["chart", str(project), "--values", str(made)])
@@ -30,6 +38,6 @@ def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm,
 
     rendered = helm.render(values)
 
-    webhook = values["webhook"]["certificate"]["selfMade"]
+    webhook = values["webhook"].get("certificate", {}).get("selfMade", False)
     assert {"DaemonSet", "Deployment", "DeviceClass"} <= rendered.kinds()
     assert ("ValidatingWebhookConfiguration" in rendered.kinds()) == webhook

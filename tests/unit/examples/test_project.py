@@ -73,6 +73,7 @@ NIC = Example(
     PROJECT.parent / "nic-driver",
     frozenset(
         {
+            "AGENTS.md",
             "Makefile",  # its own story; this checkout
             "README.md",
             "demo/pod.yaml",

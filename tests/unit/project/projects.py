@@ -22,10 +22,11 @@ ANSWERS: Final = (
     _answers("partitionable-driver", kind="partitionable"),
     _answers("modes-driver", kind="modes"),
     _answers("shared-driver", kind="shared"),
-    _answers("network-driver", kind="network"),
     _answers("unguarded-driver", webhook=False),
 )
-"""One project of each kind, and one without webhook."""
+"""One project of each kind without a reference driver, and one without webhook."""
+SEEDED: Final = (_answers("lan-driver", kind="network"), _answers("pinning-driver", kind="cpu", webhook=False))
+"""One of each kind that begins as a copy of a reference driver. They are not committed: the examples are."""
 
 
 def rendered(answers: Answers) -> dict[PurePosixPath, str]:

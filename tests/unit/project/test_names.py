@@ -5,7 +5,10 @@ from __future__ import annotations
 import keyword
 import re
 import sys
+import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions, requires
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -23,6 +26,7 @@ from dra_kit.project.answers import (
     default_driver,
     default_package,
 )
+from tests.unit.project.projects import ANSWERS, SEEDED, rendered
 
 
 @pytest.mark.parametrize("name", ["led", "led-driver", "a1", "x" * 40])
@@ -88,9 +92,18 @@ def test_invalid_package_name_gets_a_suggestion(name: str, text: str) -> None:
         check_package_name(name)
 
 
+def required() -> set[str]:
+    """What the projects of all kinds require."""
+    texts = [rendered(answers)[PurePosixPath("pyproject.toml")] for answers in (*ANSWERS, *SEEDED)]
+    projects = [tomllib.loads(text)["project"] for text in texts]
+    lines = [line for one in projects for line in (*one["dependencies"], *one["optional-dependencies"]["dev"])]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+@cache
 def needed() -> set[str]:
     """What pip installs for a new project, by the names of its index."""
-    waiting, found = ["dra-kit", "hatchling", "mypy", "pip", "pytest", "ruff"], set[str]()
+    waiting, found = ["dra-kit", "hatchling", "pip", *required()], set[str]()
     while waiting:
         name = waiting.pop()
         if name in found:
@@ -104,7 +117,7 @@ def needed() -> set[str]:
 
 
 def test_no_project_takes_the_place_of_a_package_that_it_needs() -> None:
-    assert needed() >= {"dra-kit", "pyyaml", "grpcio", "pytest"}
+    assert needed() >= {"dra-kit", "pyyaml", "grpcio", "pytest", "pyroute2", "hypothesis"}
     assert needed() - TAKEN_PROJECTS == set()
 
 

@@ -67,7 +67,7 @@ def test_new_on_terminal_asks_and_repeats_after_invalid_answer(tmp_path: Path) -
     assert "it lacks a domain" in told
     assert "Python package [led]:" in told
     assert "  partitionable  a card is divided into partitions; counters limit their combinations" in told
-    assert "Devices (simple, partitionable, modes, shared, network) [simple]:" in told
+    assert "Devices (simple, partitionable, modes, shared, network, cpu) [simple]:" in told
     assert "Reject invalid config when it is applied [Y/n]:" in told
     assert "kind: network\nwebhook: false\n" in (tmp_path / "led" / ".dra-kit.yml").read_text()
 
@@ -106,7 +106,10 @@ def test_new_reports_unwritable_folder(tmp_path: Path) -> None:
         (["Led"], "error: project name 'Led': it must consist of at most 40 lower-case letters"),
         (["led", "--driver", "led"], "error: driver name 'led': it lacks a domain"),
         (["led", "--package", "class"], "error: package name 'class': it is a keyword of Python"),
-        (["led", "--kind", "big"], "'big' is not one of 'simple', 'partitionable', 'modes', 'shared', 'network'"),
+        (
+            ["led", "--kind", "big"],
+            "'big' is not one of 'simple', 'partitionable', 'modes', 'shared', 'network'",
+        ),
     ],
 )
 def test_new_rejects_invalid_answer_and_creates_nothing(arguments: list[str], text: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path, PurePosixPath
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import pytest
 import yaml
@@ -17,8 +17,10 @@ import yaml
 from dra_kit.cli.app import COMMANDS
 from dra_kit.project.answers import Answers, Kind
 from dra_kit.project.rendering import installed_version, project_template, version_range, write
+from dra_kit.project.seeds import SEEDS
 from tests.unit.project.projects import ANSWERS, PROJECTS, committed, rendered
 
+WITHOUT_SEED: Final[list[Kind]] = [kind for kind in get_args(Kind) if kind not in SEEDS]
 FROM_1_34_TO_1_37 = {
     "DRAConsumableCapacity",
     "DRADeviceTaints",
@@ -39,8 +41,13 @@ def test_the_template_makes_what_is_committed(answers: Answers) -> None:
 
 
 def test_each_kind_is_committed_and_nothing_else() -> None:
-    assert {answers.kind for answers in ANSWERS} == set(get_args(Kind))
+    assert {answers.kind for answers in ANSWERS} == set(WITHOUT_SEED)
     assert {path.name for path in PROJECTS.iterdir()} == {answers.project for answers in ANSWERS}
+
+
+def test_copier_offers_the_kinds_that_it_can_render() -> None:
+    questions = yaml.safe_load((project_template() / "copier.yml").read_text())
+    assert questions["kind"]["choices"] == WITHOUT_SEED
 
 
 def test_copier_gets_the_template_version() -> None:
@@ -60,7 +67,7 @@ def test_text_files_end_with_one_line_break_and_have_no_spaces_at_the_end(answer
         assert not re.search(r"[ \t]$", text, flags=re.MULTILINE), path
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", WITHOUT_SEED)
 @pytest.mark.parametrize("webhook", [True, False], ids=["webhook", "no-webhook"])
 def test_names_as_long_as_can_be_need_no_other_format(kind: Kind, webhook: bool, tmp_path: Path) -> None:
     longest = Answers("p" * 40, f"{'d' * 51}.example.com", "p" * 40, kind=kind, webhook=webhook)

@@ -58,7 +58,7 @@ def taken_cpus(context: dra.Context[Any], *, besides: TakeCpus | None = None) ->
 
 
 class CpuPreparer(dra.Preparer[dra.NoConfig, dra.Device, Machine, Settings]):
-    """Decides which CPUs a claim gets. :class:`cpu_driver.hooks.CpuHooks` gives them to its containers.
+    """Decides which CPUs a claim gets. The hooks give them to its containers.
 
     Args:
         released: is called when CPUs were given back.

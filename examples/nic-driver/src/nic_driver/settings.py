@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+FAKE_DIR = Path("/tmp/nic-driver")
+
 
 class Settings(BaseModel):
     """Which interfaces are offered (patterns of names, with commas), and where the hardware is."""
@@ -19,7 +21,7 @@ class Settings(BaseModel):
     shared: str = Field(default="", description="interfaces that stay on the node; pods get macvlan interfaces on them")
     host_netns: Path = Field(default=Path("/proc/self/ns/net"), description="the network namespace of the node")
     fake: Literal["", "two-cards"] = Field(default="", description="simulated hardware, in fake_dir; empty: real")
-    fake_dir: Path = Field(default=Path("/tmp/nic-driver"), description="directory of the simulated hardware")
+    fake_dir: Path = Field(default=FAKE_DIR, description="directory of the simulated hardware")
 
 
 def is_in(name: str, patterns: str) -> bool:

@@ -1,1 +1,0 @@
-"""The network-driver.example.com DRA driver."""
