@@ -185,6 +185,8 @@ chart: install ## after a change of the chart: generate its schema, README table
 	$(BIN)/python -m dra_kit.project.chart_schema
 	for example in pizza gpu nic cpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
+	PYTHONPATH=examples/cpu-driver/src $(BIN)/dra-kit chart examples/cpu-driver/memory \
+	  --values examples/cpu-driver/memory/values.yaml
 	$(BIN)/python -m tests.unit.charts.snapshots
 
 .PHONY: schema

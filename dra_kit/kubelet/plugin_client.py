@@ -23,6 +23,7 @@ from typing_extensions import override
 from dra_kit.author.calls import PendingResult
 from dra_kit.author.context import OtherDevice, OtherDriver
 from dra_kit.errors import KubeletError, TransientError
+from dra_kit.kubelet.plugin_server import PLUGIN_TYPE
 from dra_kit.kubelet.proto import dra_health_v1_pb2 as health_v1
 from dra_kit.kubelet.proto import dra_health_v1_pb2_grpc as health_v1_grpc
 from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
@@ -33,7 +34,6 @@ from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.kubelet.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.kubelet.registration import PLUGIN_TYPE
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 T = TypeVar("T")

@@ -45,9 +45,9 @@ from dra_kit.kubelet.plugin_client import (
     select_health_service,
     select_service,
 )
+from dra_kit.kubelet.plugin_server import PLUGIN_TYPE
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.kubelet.registration import PLUGIN_TYPE
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, RecordObserver, SlicesWiped

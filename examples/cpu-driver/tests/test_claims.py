@@ -39,7 +39,8 @@ def test_claim_takes_cpus_of_two_numa_nodes(bench: BlockingBench) -> None:
     assert [item.state for item in prepared] == ["1-5,33-37", "16-20,48-52"]
     adjustment = bench.container_starts()
     assert adjustment is not None
-    assert (adjustment.cpus, adjustment.memory_nodes) == ("1-5,16-20,33-37,48-52", "0-1")
+    # two plugins that set the memory nodes fail the container: those are left to drivers of memory
+    assert (adjustment.cpus, adjustment.memory_nodes) == ("1-5,16-20,33-37,48-52", None)
 
 
 def test_cpus_are_reported(bench: BlockingBench) -> None:
@@ -66,7 +67,7 @@ def test_claim_that_is_prepared_again_keeps_its_cpus(bench: BlockingBench) -> No
 
 def test_claim_for_more_cpus_than_are_left_is_rejected(bench: BlockingBench) -> None:
     take(bench, "first", 29)
-    with pytest.raises(dra.TransientError, match="2 CPUs are requested and 1 are free"):
+    with pytest.raises(dra.TransientError, match="too few CPUs: 2 are requested and 1 are free"):
         take(bench, "second", 2)
     assert take(bench, "third", 1)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpu_driver.packing import take
+from cpu_driver.preparer import take
 from cpu_driver.topology import format_cpus, parse_cpus, read_profile
 from tests.machines import PROFILES, profile
 
@@ -31,11 +31,6 @@ TOPOLOGIES = [read_profile(profile(name).read_text(encoding="utf-8")) for name i
 )
 def test_cpus_are_packed(free: str, count: int, expected: str) -> None:
     assert format_cpus(take(TWO_SOCKETS, parse_cpus(free), count)) == expected
-
-
-def test_too_many_cpus_are_an_error() -> None:
-    with pytest.raises(ValueError, match="3 CPUs are requested and 2 are free"):
-        take(TWO_SOCKETS, {1, 2}, 3)
 
 
 @given(st.data())

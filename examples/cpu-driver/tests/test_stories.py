@@ -6,13 +6,15 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from dra_kit.testing import Harness
 
-PROJECT = Path(__file__).parents[1]
+from tests.machines import PROJECT
+
 COMMAND = re.compile(r"^\$ dra-kit (sandbox \. --story stories/(\S+).*)$", re.MULTILINE)
+PRINTED = {"aligned-memory": ("memory nodes 1 ", "hugepages of 1GB: 4294967296 bytes ")}
+"""What the output says that a story cannot expect."""
 STORIES = sorted(path.parent.name for path in PROJECT.glob("stories/*/expect.yaml"))
 
 
@@ -29,6 +31,7 @@ def test_story(name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert all(text in done.stdout for text in PRINTED.get(name, ())), done.stdout[-3000:]
 
 
 def test_demo(dra: Harness) -> None:

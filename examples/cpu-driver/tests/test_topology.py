@@ -57,13 +57,6 @@ def test_machine_without_numa_and_l3_cache_is_read(tmp_path: Path) -> None:
     assert [(cpu.numa_node, cpu.cache) for cpu in cpus.values()] == [(0, -1), (0, 0)]
 
 
-def test_numa_nodes_without_memory_are_not_memory_nodes(tmp_path: Path) -> None:
-    write_sysfs(tmp_path, read_profile("{sockets: 2, cores: 1}"))
-    assert read_sysfs(tmp_path).memory_nodes({0, 1}) == {0, 1}
-    (tmp_path / "devices/system/node/has_memory").write_text("0\n", encoding="utf-8")
-    assert read_sysfs(tmp_path).memory_nodes({0, 1}) == {0}
-
-
 def test_this_machine_can_be_read() -> None:
     if not Path("/sys/devices/system/cpu/cpu0/topology").exists():
         pytest.skip("sysfs does not show the topology here")
@@ -99,6 +92,11 @@ def test_sockets_are_devices() -> None:
     assert found["cpudevsocket001"].attributes == {"socketID": 1, "smtEnabled": False, "numCPUs": 8}
 
 
+def test_group_of_one_cpu_is_published() -> None:
+    [group] = devices(Settings(sysfs=profile("two-cpus"), reserved_cpus="0"))
+    assert group.attributes["numCPUs"] == 1
+
+
 def test_group_of_reserved_cpus_alone_is_not_published() -> None:
     assert list(named(devices(Settings(sysfs=profile("smt-off"), reserved_cpus="0-7")))) == ["cpudevnuma001"]
 
@@ -131,7 +129,10 @@ def test_kubelet_with_a_static_cpu_manager_is_refused(tmp_path: Path) -> None:
     with unit(driver, settings=settings):
         pass
     state.write_text('{"policyName":"static","defaultCpuSet":"0-1","checksum":1}', encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="cpuManagerPolicy: none"), unit(driver, settings=settings):
+    with pytest.raises(ConfigurationError, match="set cpuManagerPolicy: none"), unit(driver, settings=settings):
+        pass
+    state.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="set --kubelet-root"), unit(driver, settings=settings):
         pass
 
 

@@ -103,7 +103,8 @@ CPU = Example(
         }
     ),
     frozenset({*FIRST_STORY, "src/cpu_driver/config.py"}),
-    frozenset({"src", "stories", "tests", "topologies", "values.yaml"}),
+    # demo/memory.yaml, and the folder of the second driver
+    frozenset({"demo", "memory", "src", "stories", "tests", "topologies", "values.yaml"}),
 )
 EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU, NIC, CPU], ids=lambda example: example.folder.name)
 

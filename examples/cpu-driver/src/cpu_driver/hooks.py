@@ -45,8 +45,7 @@ class CpuHooks(dra.PodHooks[dra.Device, Machine, Settings]):
         self, pod: dra.RuntimePod, container: dra.RuntimeContainer, devices: Sequence[dra.HeldDevice[dra.Device]]
     ) -> dra.ContainerAdjustment:
         if cpus := _held(devices):
-            memory_nodes = format_cpus(self.hardware.topology.memory_nodes(cpus)) or None
-            return dra.ContainerAdjustment(cpus=format_cpus(cpus), memory_nodes=memory_nodes, updates=self._changes())
+            return dra.ContainerAdjustment(cpus=format_cpus(cpus), updates=self._changes())
         pool = self._pool()
         if not pool:
             raise dra.TransientError(
@@ -72,13 +71,11 @@ class CpuHooks(dra.PodHooks[dra.Device, Machine, Settings]):
             logger.warning("containers did not get released CPUs; they get them later", extra={"reason": str(error)})
             failed = changes
         ids = {update.container for update in failed}
-        for key, (identifier, _) in self._sharing.items():
-            if identifier in ids:
-                self._sharing[key] = (identifier, frozenset())  # the next change tries again
+        # the next change tries again
+        self._sharing |= {key: (item[0], frozenset()) for key, item in self._sharing.items() if item[0] in ids}
 
     def _pool(self) -> frozenset[int]:
-        machine = self.hardware
-        return machine.available - taken_cpus(self.context) or machine.reserved
+        return self.hardware.available - taken_cpus(self.context) or self.hardware.reserved
 
     def _changes(self) -> list[dra.ContainerUpdate]:
         """Return updates of containers that do not have the pool's CPUs. An empty pool changes nothing."""

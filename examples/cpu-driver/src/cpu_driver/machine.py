@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
+from typing import Literal
 
 import dra_kit as dra
 
-from cpu_driver.settings import Settings
+from cpu_driver.settings import NodeSettings, Settings
 from cpu_driver.topology import Topology, parse_cpus, read_profile, read_sysfs
 
 
@@ -32,16 +34,12 @@ class Machine:
             cores = sorted((sorted(core & self.available) for core in topology.cores), key=lambda core: core[:1])
             numbers = [number for core in cores for number in core]
             self.devices = {f"cpudev{index:03d}": frozenset({number}) for index, number in enumerate(numbers)}
-        elif settings.group_by == "socket":
-            self.devices = self._named("cpudevsocket", {cpu: item.socket for cpu, item in topology.by_number.items()})
         else:
-            self.devices = self._named("cpudevnuma", {cpu: item.numa_node for cpu, item in topology.by_number.items()})
-
-    def _named(self, prefix: str, ids: Mapping[int, int]) -> dict[str, frozenset[int]]:
-        found: dict[int, set[int]] = {}
-        for number in self.available:
-            found.setdefault(ids[number], set()).add(number)
-        return {f"{prefix}{group:03d}": frozenset(cpus) for group, cpus in sorted(found.items())}
+            kind, attribute = ("socket", "socket") if settings.group_by == "socket" else ("numa", "numa_node")
+            number_of = attrgetter(attribute)
+            groups = {number_of(topology.by_number[min(cpus)]): cpus for cpus in topology.groups(number_of)}
+            left = {number: cpus & self.available for number, cpus in sorted(groups.items())}
+            self.devices = {f"cpudev{kind}{number:03d}": cpus for number, cpus in left.items() if cpus}
 
 
 def open_machine(context: dra.Context[Settings]) -> Machine:
@@ -51,7 +49,7 @@ def open_machine(context: dra.Context[Settings]) -> Machine:
         ConfigurationError: the kubelet assigns CPUs itself, or the topology cannot be read.
     """
     settings = context.settings
-    check_cpu_manager(settings)
+    check_manager("cpu", settings)
     try:
         if settings.sysfs.is_file():
             return Machine(read_profile(settings.sysfs.read_text(encoding="utf-8")), settings)
@@ -64,27 +62,29 @@ def open_machine(context: dra.Context[Settings]) -> Machine:
         ) from None
 
 
-def check_cpu_manager(settings: Settings) -> None:
-    """Refuse to run beside the kubelet's own CPU manager, which would assign the same CPUs.
+def check_manager(resource: Literal["cpu", "memory"], settings: NodeSettings) -> None:
+    """Refuse to run beside the kubelet's own manager, which would assign the same CPUs or the same memory.
 
-    The kubelet writes its policy into ``cpu_manager_state`` (Kubernetes 1.37, pkg/kubelet/cm/cpumanager/state).
+    The kubelet writes its policy into ``cpu_manager_state`` and ``memory_manager_state`` (Kubernetes 1.37,
+    pkg/kubelet/cm/cpumanager and memorymanager). The policies are ``none`` and ``static``, or ``None`` and ``Static``.
 
     Raises:
-        ConfigurationError: its policy is ``static``.
+        ConfigurationError: its policy is static, or unknown.
     """
-    path = settings.kubelet_root / "cpu_manager_state"
+    path = settings.kubelet_root / f"{resource}_manager_state"
     try:
         state = json.loads(path.read_bytes())
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         raise dra.ConfigurationError(
-            f"the kubelet's CPU manager policy is unknown: {path} cannot be read: {error}; set --kubelet-root to the "
-            "directory of the kubelet"
+            f"the policy of the kubelet's {resource} manager is unknown: {path} cannot be read: {error}; set "
+            "--kubelet-root to the directory of the kubelet"
         ) from None
-    if isinstance(state, dict) and state.get("policyName") == "static":
+    if isinstance(state, dict) and str(state.get("policyName")).lower() == "static":
+        none = "none" if resource == "cpu" else "None"
         raise dra.ConfigurationError(
-            f"the kubelet's CPU manager is static ({path}): it would assign CPUs of claims to other containers; set "
-            "cpuManagerPolicy: none in the kubelet's configuration, remove that file while the kubelet is stopped, and "
-            "restart this driver"
+            f"the kubelet's {resource} manager is static ({path}): it would assign to other containers what claims "
+            f"have; set {resource}ManagerPolicy: {none} in the kubelet's configuration, remove that file while the "
+            "kubelet is stopped, and restart this driver"
         )

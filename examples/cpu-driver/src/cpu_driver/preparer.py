@@ -1,18 +1,48 @@
-"""Which CPUs a claim gets: decided once, and recorded as an effect."""
+"""Which CPUs a claim gets: packed closely, decided once, and recorded as an effect."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import dra_kit as dra
 from typing_extensions import override
 
 from cpu_driver.machine import Machine
-from cpu_driver.packing import take
 from cpu_driver.provider import CAPACITY
 from cpu_driver.settings import Settings
-from cpu_driver.topology import format_cpus, parse_cpus
+from cpu_driver.topology import Topology, format_cpus, parse_cpus
+
+
+def take(topology: Topology, free: AbstractSet[int], count: int) -> frozenset[int]:
+    """Return CPUs that are free, packed as by the kubelet's static policy: few cores and caches are used in part.
+
+    Whole NUMA nodes come first, then whole L3 caches. The rest comes from one cache if possible: whole cores, then
+    single CPUs of cores that are in use already. At least ``count`` CPUs must be free.
+    """
+    caches = topology.groups(lambda cpu: (cpu.numa_node, cpu.cache))
+    taken = _whole([*topology.groups(lambda cpu: cpu.numa_node), *caches], free, count)
+    left, missing = free - taken, count - len(taken)
+    areas = [left, *(part for cache in caches if len(part := cache & left) >= missing)]
+    area = min(areas, key=lambda part: (-len(_whole(topology.cores, part, missing)), len(part), min(part, default=0)))
+    taken |= _whole(topology.cores, area, missing)
+
+    def in_use(number: int) -> int:
+        core = topology.by_number[number].core
+        return sum(topology.by_number[other].core == core for other in free - taken)
+
+    singles = sorted(area - taken, key=lambda number: (in_use(number), number))
+    return taken | frozenset(singles[: count - len(taken)])
+
+
+def _whole(groups: list[frozenset[int]], free: AbstractSet[int], count: int) -> frozenset[int]:
+    """Return the CPUs of groups that are free as a whole, at most ``count``."""
+    taken: frozenset[int] = frozenset()
+    for group in groups:
+        if group <= free - taken and len(taken) + len(group) <= count:
+            taken |= group
+    return taken
 
 
 class TakeCpus(dra.Effect[str, Machine], id="take-cpus"):
@@ -36,15 +66,14 @@ class TakeCpus(dra.Effect[str, Machine], id="take-cpus"):
     def apply(self, previous: str | None) -> str:
         """Choose free CPUs; after a reboot the same as before."""
         free = self.hardware.devices.get(self.device, frozenset()) - taken_cpus(self.context, besides=self)
-        before = parse_cpus(previous or "")
-        if len(before) == self.count and before <= free:
-            return format_cpus(before)
-        try:
-            return format_cpus(take(self.hardware.topology, free, self.count))
-        except ValueError as error:
+        if self.count > len(free):
             raise dra.TransientError(
-                f"device {self.device} has too few CPUs: {error}; delete a claim that uses it"
-            ) from None
+                f"device {self.device} has too few CPUs: {self.count} are requested and {len(free)} are free; delete a "
+                "claim that uses it"
+            )
+        before = parse_cpus(previous or "")
+        keeps = len(before) == self.count and before <= free
+        return format_cpus(before if keeps else take(self.hardware.topology, free, self.count))
 
     @override
     def revert(self, outcome: str | None) -> None:
@@ -88,13 +117,9 @@ class CpuPreparer(dra.Preparer[dra.NoConfig, dra.Device, Machine, Settings]):
     async def _cpus(self, claim: dra.Claim, device: dra.AllocatedDevice[dra.NoConfig, dra.Device]) -> str:
         if device.admin_access:
             return ""  # it only looks
-        amount = device.consumed_capacity.get(CAPACITY)
+        count = device.consumed_capacity.get(CAPACITY, dra.Quantity(1)).value
         effect = TakeCpus(
-            claim=claim.uid,
-            request=device.request,
-            device=device.name,
-            share=device.share_id or "",
-            count=1 if amount is None else int(str(amount)),
+            claim=claim.uid, request=device.request, device=device.name, share=device.share_id or "", count=count
         )
         return await device.ensure(effect)
 

@@ -19,15 +19,15 @@ class CpuProvider(dra.DeviceProvider[dra.Device, Machine, Settings]):
 
     @override
     def discover(self) -> Iterator[Sequence[dra.Device]]:
-        settings = self.context.settings
-        make = self._cpu if settings.mode == "individual" else self._group
+        make = self._cpu if self.context.settings.mode == "individual" else self._group
         yield [make(name, cpus) for name, cpus in self.hardware.devices.items()]
 
     def _group(self, name: str, cpus: frozenset[int]) -> dra.Device:
         first = self.hardware.topology.by_number[min(cpus)]
         numa_node = {NUMA_NODE: first.numa_node} if self.context.settings.group_by == "numanode" else {}
-        # whole CPUs only; a claim without an amount gets one
-        policy = dra.CapacityRequestPolicy(default=1, valid_range=dra.CapacityRequestPolicyRange(min=1, step=1))
+        # whole CPUs only; a claim without an amount gets one. The API allows no step to more than there is
+        amounts = dra.CapacityRequestPolicyRange(min=1, step=1 if len(cpus) > 1 else None)
+        policy = dra.CapacityRequestPolicy(default=1, valid_range=amounts)
         return dra.Device(
             name=name,
             allow_multiple_allocations=True,

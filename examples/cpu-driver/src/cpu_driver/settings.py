@@ -1,4 +1,4 @@
-"""The settings of the driver. Each field is an option of ``dra-kit node``, such as ``--mode``."""
+"""The settings of the drivers. Each field is an option of ``dra-kit node``, such as ``--mode``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from pydantic import BaseModel, Field, field_validator
 from cpu_driver.topology import parse_cpus
 
 
-class Settings(BaseModel):
+class NodeSettings(BaseModel):
+    """Where the node is described: the settings of both drivers."""
+
+    sysfs: Path = Field(default=Path("/sys"), description="root of sysfs; for CPUs also a YAML file of a fake machine")
+    kubelet_root: Path = Field(
+        default=Path("/var/lib/kubelet"), description="directory of the kubelet, whose manager must not be static"
+    )
+
+
+class Settings(NodeSettings):
     """How the CPUs of a node are offered."""
 
     mode: Literal["grouped", "individual"] = Field(
@@ -18,15 +27,10 @@ class Settings(BaseModel):
     )
     group_by: Literal["numanode", "socket"] = Field(default="numanode", description="what a group of CPUs is")
     reserved_cpus: str = Field(
-        default="",
-        description="CPUs that no claim gets, such as 0-1,32; containers without a claim get them last",
+        default="", description="CPUs that no claim gets, such as 0-1,32; containers without a claim get them last"
     )
     node_allocatable: bool = Field(
         default=False, description="let claims count against the CPUs of the node (KEP-5517, alpha in Kubernetes 1.37)"
-    )
-    sysfs: Path = Field(default=Path("/sys"), description="root of sysfs, or a YAML file that describes a fake machine")
-    kubelet_root: Path = Field(
-        default=Path("/var/lib/kubelet"), description="directory of the kubelet, whose CPU manager must not be static"
     )
 
     @field_validator("reserved_cpus")

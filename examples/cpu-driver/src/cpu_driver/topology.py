@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +35,13 @@ class Cpu:
 
 
 class Topology:
-    """The CPUs of a machine that are online.
+    """The CPUs of a machine that are online."""
 
-    Args:
-        cpus: the CPUs.
-        memory_nodes: NUMA nodes that have memory; by default all.
-    """
-
-    def __init__(self, cpus: Iterable[Cpu], memory_nodes: frozenset[int] | None = None) -> None:
+    def __init__(self, cpus: Iterable[Cpu]) -> None:
         self.by_number: Mapping[int, Cpu] = {cpu.number: cpu for cpu in sorted(cpus, key=lambda cpu: cpu.number)}
         self.online = frozenset(self.by_number)
         self.cores = self.groups(lambda cpu: cpu.core)
         self.smt_enabled = len(self.cores) < len(self.online)
-        self._memory_nodes = memory_nodes
-
-    def memory_nodes(self, cpus: AbstractSet[int]) -> frozenset[int]:
-        """Return the NUMA nodes of CPUs, without those that have no memory, which no container can be limited to."""
-        nodes = frozenset(self.by_number[number].numa_node for number in cpus & self.online)
-        return nodes if self._memory_nodes is None else nodes & self._memory_nodes
 
     def groups(self, key: Callable[[Cpu], Hashable]) -> list[frozenset[int]]:
         """Return the CPUs grouped by a property, the group with the lowest CPU first."""
@@ -124,10 +112,7 @@ def read_sysfs(root: Path) -> Topology:
             core_type=core_types.get(number, "standard"),
         )
 
-    memory = devices / "system/node/has_memory"
-    return Topology(
-        map(cpu, parse_cpus(_read(folder / "online"))), parse_cpus(_read(memory)) if memory.exists() else None
-    )
+    return Topology(map(cpu, parse_cpus(_read(folder / "online"))))
 
 
 class Profile(BaseModel):
@@ -163,24 +148,19 @@ def read_profile(text: str) -> Topology:
     profile = Profile.model_validate(yaml.safe_load(text))
     offline = parse_cpus(profile.offline)
     caches = -(-profile.cores // (profile.cores_per_cache or profile.cores))  # of each NUMA node
-    threads: list[tuple[int, int]] = [
-        (core, thread)
-        for thread in range(profile.threads)
-        for core in range(profile.sockets * profile.numa_nodes * profile.cores)
-        if thread == 0 or core % profile.cores < profile.cores - profile.efficiency_cores
-    ]
+    total = profile.sockets * profile.numa_nodes * profile.cores
     cores: dict[int, int] = {}  # the lowest CPU that is online
     cpus = []
-    for number, (core, _) in enumerate(threads):
-        if number in offline:
-            continue
-        node, place = divmod(core, profile.cores)
+    for number in range(total * profile.threads):
+        node, place = divmod(number % total, profile.cores)
         efficient = place >= profile.cores - profile.efficiency_cores
+        if number in offline or (efficient and number >= total):
+            continue
         cpus.append(
             Cpu(
                 number=number,
-                core=cores.setdefault(core, number),
-                core_id=core % (profile.numa_nodes * profile.cores),
+                core=cores.setdefault(number % total, number),
+                core_id=number % (profile.numa_nodes * profile.cores),
                 socket=node // profile.numa_nodes,
                 numa_node=node,
                 cache=node * caches + place // (profile.cores_per_cache or profile.cores),
