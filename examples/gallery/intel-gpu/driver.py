@@ -133,6 +133,8 @@ class GpuPreparer(dra.Preparer[VfConfig, Gpu, None, Settings]):
             major, minor = map(int, read(file).split(":"))
             path = f"/dev/dri/{file.parent.name}"
             nodes.append(dra.DeviceNode(path=path, type="c", major=major, minor=minor, permissions="rw"))
+        if not nodes:
+            raise dra.TransientError(f"{device.name} has no file in /dev/dri; is its kernel driver bound?")
         return dra.Prepared(device_nodes=nodes, hardware_ids=[gpu.folder.name])
 
 

@@ -11,6 +11,7 @@ import dra_kit as dra
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.drivers.project import enclosing_project
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
+from dra_kit.sandbox.drivers.settings import copy_edited_files
 from tests.unit.sandbox.driver.test_named_settings import NoPreparer, Nothing
 
 
@@ -56,6 +57,15 @@ def test_node_gets_its_own_copy_of_a_folder_that_a_setting_names(tmp_path: Path)
     assert [(oven / "heat").read_text() for oven in ovens] == ["node-1", "node-2"]
     assert all(oven.is_symlink() for oven in ovens)
     assert (hardware / "oven" / "heat").read_text() == "200"
+
+
+def test_tests_change_the_copy_of_a_folder_itself(tmp_path: Path) -> None:
+    (tmp_path / "hardware").mkdir()
+    node = tmp_path / "node-1"
+    driver = SandboxDriver((DRIVER,), Settings.model_validate, values={"oven": f"{{copy:{tmp_path}/hardware}}"})
+    settings = driver.settings_on("node-1", node)
+
+    assert copy_edited_files(settings, ["oven"], node / "files" / "dra.pizza") == settings
 
 
 def test_copy_of_a_missing_folder_is_rejected(tmp_path: Path) -> None:
