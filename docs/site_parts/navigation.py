@@ -33,8 +33,8 @@ SECTIONS = [
         "Explanation",
         "explanation",
         [
-            "why-dra", "claim-to-device", "anatomy", "best-practices", "guarantees", "why-effects", "security",
-            "faults", "faults-of-hardware", "faults-of-state", "node-life",
+            "why-dra", "which-driver", "public-drivers", "claim-to-device", "anatomy", "best-practices", "guarantees",
+            "why-effects", "security", "faults", "faults-of-hardware", "faults-of-state", "node-life",
         ],
     ),
     (

@@ -46,7 +46,9 @@ class Pairs(dra.DeviceProvider[Pair, None, Settings], scope="cluster"):
 
     def discover(self) -> Iterator[dra.Inventory[Pair]]:
         """Read everything again every two seconds (``rescan_every``)."""
-        found = self.find()
+        for _ in range(30):  # seconds: the other drivers may be starting, too
+            if (found := self.find()) or self.context.stopping.blocking_sleep(1):
+                break
         self.taint({part for pair in found.values() for part in pair})  # before a pair is published
         taken = {part for part, claim in allocated(self.context.cluster) if not is_ours(claim)}
         pools: dict[str, list[Pair]] = {}

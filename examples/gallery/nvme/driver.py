@@ -13,9 +13,6 @@ from pydantic import BaseModel, Field
 
 import dra_kit as dra
 
-PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
-PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
-
 
 class Settings(BaseModel):
     """Where the disks are, and how one is erased."""
@@ -44,7 +41,6 @@ def text(path: Path) -> str:
 def read_disk(namespace: Path) -> Disk:
     """Return the namespace in a folder such as ``…/pci0000:3a/0000:3a:00.0/0000:3b:00.0/nvme/nvme1/nvme1n1``."""
     controller, function = namespace.parent, namespace.parents[2]
-    root = next(part for part in namespace.parts if re.fullmatch(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", part))
     major, minor = map(int, text(namespace / "dev").split(":"))
     return Disk(
         name=re.sub(r"[^a-z0-9]+", "-", text(namespace / "wwid").lower()),
@@ -55,9 +51,7 @@ def read_disk(namespace: Path) -> Disk:
             "model": text(controller / "model"),
             "serial": text(controller / "serial"),
             "firmware": text(controller / "firmware_rev"),
-            PCIE_ROOT: root,
-            PCI_BUS_ID: function.name,
-            "resource.kubernetes.io/numaNode": max(int(text(function / "numa_node")), 0),  # -1: a single node
+            **dra.pci_attributes(function),
         },
         capacity={"size": str(int(text(namespace / "size")) * 512)},  # sysfs counts sectors of 512 bytes
     )
