@@ -220,7 +220,8 @@ class PodHooks(NodeComponent[HardwareT, AuthorSettingsT], Generic[DeviceT, Hardw
     - **A hook fails closed.** If it raises, or takes longer than nine tenths of the runtime's timeout (2 s by default),
       the pod or container is not started, and the kubelet tries again. A hook that is late continues. The next attempt,
       with a new sandbox or container, waits for its end and calls the hook again.
-    - Hooks of one pod run one after another, those of several pods can overlap.
+    - Hooks of one pod run one after another, also across the processes of an update; those of several pods can overlap.
+      So a hook that never returns holds up its own pod, until its process ends.
     - **Hooks are repeated**, after errors and restarts: make them idempotent. After each connection ``synchronize``
       is called first; then ``pod_starts`` for pods that were started without the driver.
     - **No container with a device starts without its hooks**, even while the driver is not running: the claim has a

@@ -46,6 +46,13 @@ def guest(
     return [claim(name, device_class, request=request, config=config), pod]
 
 
+def sleeper(name: str) -> Object:
+    """Return a pod without a claim that does nothing."""
+    container = {"name": "main", "image": "busybox:stable", "command": ["sleep", "100000"]}
+    spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
 def tls_secret(name: str, namespace: str, issued: trustme.LeafCert) -> Object:
     """Return a Secret with a certificate and its key."""
     return {

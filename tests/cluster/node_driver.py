@@ -202,6 +202,11 @@ class RealCluster:
         return sorted(path for path in files_below(CDI_DIR) if self._driver.name in path.name)
 
 
+def has_hooks(process: Running) -> bool:
+    """Whether a process of a driver has logged that it is connected to the container runtime."""
+    return "NRI plugin" in process.tail() and "connected" in process.tail()
+
+
 @contextmanager
 def node_driver(
     plane: Plane,

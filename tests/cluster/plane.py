@@ -75,6 +75,11 @@ class Plane:
         finally:
             self.kubectl("delete", "-f", "-", stdin=listed(items))
 
+    def has_event(self, pod: str, text: str) -> bool:
+        """Whether the reason or the message of an Event of a pod has the text."""
+        events = self.get("events", "--field-selector", f"involvedObject.name={pod}")["items"]
+        return any(text in item["reason"] or text in item["message"] for item in events)
+
     def slices(self, driver: str) -> list[Any]:
         """The ResourceSlices of a driver."""
         items: list[Any] = self.get("resourceslices", "--field-selector", f"spec.driver={driver}")["items"]

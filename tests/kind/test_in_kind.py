@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,7 +27,43 @@ from tests.cluster.image import BASE_IMAGE, CannotBuild, fill_wheelhouse, make_b
 
 ROOT: Final = Path(__file__).parents[2]
 BASE: Final = "python:3.13-slim"
+_MORE_PACKAGES: Final = {"gpu-driver": ["nvidia-ml-py"], "nic-driver": ["pyroute2"]}
+"""What the images of examples contain beside dra-kit and its dependencies."""
 _TOOL: Final = Path(os.environ.get("DRA_KIT_KIND", ROOT.parent / "shared" / "kind")) / "docker-in-netns"
+
+_CPU_AND_NIC: Final = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: cpu}
+spec:
+  devices: {requests: [{name: cpu, exactly: {deviceClassName: dra.cpu}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: nic}
+spec:
+  devices:
+    requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]
+    config:
+      - opaque:
+          driver: nic.example.com
+          parameters:
+            {apiVersion: nic.example.com/v1, kind: NicConfig, name: net1, addresses: [10.1.2.3/24]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: both}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: busybox:stable
+      command: [sh, -c, "grep Cpus_allowed_list /proc/self/status; ip address show dev net1; exec sleep 3600"]
+      resources: {claims: [{name: cpu}, {name: nic}]}
+  resourceClaims:
+    - {name: cpu, resourceClaimName: cpu}
+    - {name: nic, resourceClaimName: nic}
+"""
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -57,7 +94,7 @@ class Machine:
         wheelhouse = project / "wheelhouse"
         shutil.rmtree(wheelhouse, ignore_errors=True)
         if self.offline:
-            fill_wheelhouse(wheelhouse, ["nvidia-ml-py"] if project.name == "gpu-driver" else [])
+            fill_wheelhouse(wheelhouse, _MORE_PACKAGES.get(project.name, ()))
         else:
             self.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheelhouse, ROOT)
 
@@ -96,32 +133,33 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @dataclass(frozen=True)
 class KindCluster:
-    """A cluster of kind in which a project was deployed."""
+    """A cluster of kind in which a project was deployed, with the name of the project."""
 
     machine: Machine
     project: Path
 
     @property
     def name(self) -> str:
-        """Its name, which is that of the project."""
+        """Its name."""
         return self.project.name
 
-    def make(self, *targets: str) -> str:
-        """Return what ``make`` printed in the project."""
+    def make(self, *targets: str, project: Path | None = None) -> str:
+        """Return what ``make`` printed in its project, or in another one for this cluster."""
         base = ["BASE_IMAGE=" + BASE] if self.machine.offline else []
-        environment = f"VIRTUAL_ENV={self._environment()}"
-        return self.machine.run("make", *targets, environment, *base, where=self.project)
+        where = project or self.project
+        variables = (f"VIRTUAL_ENV={self._environment(where)}", f"CLUSTER={self.name}")
+        return self.machine.run("make", *targets, *variables, *base, where=where)
 
-    def _environment(self) -> Path:
+    def _environment(self, project: Path) -> Path:
         """Return what stands for a virtual environment in which `make install` has nothing to do."""
-        programs = self.project.parent / f"{self.name}-environment" / "bin"
+        programs = project.parent / f"{project.name}-environment" / "bin"
         if not programs.exists():
             programs.mkdir(parents=True)
             for name in ("python", "dra-kit"):
                 wrapper = programs / name
                 wrapper.write_text(f'#!/bin/sh\nexec {Path(sys.executable).with_name(name)} "$@"\n')
                 wrapper.chmod(0o755)
-        (programs / f".{self.name}").touch()
+        (programs / f".{project.name}").touch()
         return programs.parent
 
     def kubectl(self, *words: str) -> str:
@@ -136,6 +174,10 @@ class KindCluster:
         """Return the names of the nodes that publish devices."""
         return {item["spec"]["nodeName"] for item in self.get("resourceslices")["items"]}
 
+    def drivers(self) -> set[str]:
+        """Return the names of the drivers that publish devices."""
+        return {item["spec"]["driver"] for item in self.get("resourceslices")["items"] if item["spec"].get("devices")}
+
     def wait_until(self, what: str, check: Callable[[], bool], seconds: float = 300) -> None:
         """Wait until a check is true."""
         end = time.monotonic() + seconds
@@ -146,13 +188,18 @@ class KindCluster:
 
 
 @pytest.fixture
-def example(machine: Machine, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KindCluster]:
-    """One of the examples, in a copy of the checkout, so that nothing is left in this one."""
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout, so that nothing is left in this one."""
     copy = tmp_path / "checkout"
-    shutil.copytree(
-        ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "build", "dist", "*cache*", "wheelhouse")
-    )
-    cluster = KindCluster(machine, copy / "examples" / request.param)
+    ignored = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*cache*", "wheelhouse")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    return copy
+
+
+@pytest.fixture
+def example(machine: Machine, checkout: Path, request: pytest.FixtureRequest) -> Iterator[KindCluster]:
+    """A cluster for one of the examples."""
+    cluster = KindCluster(machine, checkout / "examples" / request.param)
     machine.fill(cluster.project)
     try:
         yield cluster
@@ -165,6 +212,36 @@ def test_the_lines_of_an_examples_readme(example: KindCluster) -> None:
     printed = example.make("kind-up", "image", "kind-load", "kind-demo")
     assert "pod/demo condition met" in printed
     assert example.nodes_with_slices() == {f"{example.name}-worker"}
+
+
+@pytest.mark.parametrize("example", ["cpu-driver"], indirect=True)
+def test_a_pod_gets_a_cpu_and_an_interface_from_two_drivers_with_hooks(example: KindCluster, tmp_path: Path) -> None:
+    nic, node = example.project.with_name("nic-driver"), f"{example.name}-worker"
+    example.machine.fill(nic)
+    example.make("kind-up", "image", "kind-load")
+    example.make("image", "kind-load", project=nic)
+
+    def on_node(*command: str) -> str:
+        return example.machine.run("docker", "exec", node, *command)
+
+    on_node("ip", "link", "add", "offered", "type", "veth", "peer", "offered-peer")
+    into_kind = (f"KUBE_CONTEXT=kind-{example.name}", "VALUES=kind/values.yaml")
+    example.make("deploy", *into_kind)
+    example.make("deploy", *into_kind, "SET=--set node.settings.interfaces=offered", project=nic)
+    example.wait_until("both drivers publish", lambda: {"dra.cpu", "nic.example.com"} == example.drivers())
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(_CPU_AND_NIC)
+    example.kubectl("apply", "--filename", str(manifest))
+    example.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "pod/both")
+
+    printed = example.kubectl("logs", "both")
+    assert re.search(r"Cpus_allowed_list:\s+\d+\n", printed)
+    assert "inet 10.1.2.3/24" in printed
+    [device] = example.get("resourceclaim", "nic")["status"]["devices"]
+    assert device["networkData"]["ips"] == ["10.1.2.3/24"]
+    assert " offered@" not in on_node("ip", "-oneline", "link", "show")
+    example.kubectl("delete", "pod", "both", "--timeout=120s")
+    example.wait_until("the interface is back", lambda: " offered@" in on_node("ip", "-oneline", "link", "show"))
 
 
 def test_a_new_project_on_three_nodes_survives_the_loss_of_one(machine: Machine, tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import dra_kit as dra
+from dra_kit.kubelet.nri import hooks as nri_hooks
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from tests.support.nri_runtime import Runtime
@@ -148,3 +151,11 @@ def raising(hooks: Recorder, hook: str, error: Exception) -> Iterator[None]:
         yield
     finally:
         del hooks.errors[hook]
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """Let a runtime that waits for a minute get errors of late hooks after 0.3 s, for calls that begin in the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nri_hooks, "ANSWERED_WITHIN", 0.005)
+        yield

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from tests.unit.node.pod_hooks.runtime_node import (
     container,
     creates,
     hooked,
+    impatient,
     missing,
     pod,
     socket,
@@ -248,11 +249,12 @@ class Hanging(Recorder):
     def __init__(self, *names: str) -> None:
         super().__init__()
         self.names = names
-        self.go_on = threading.Event()
+        self.entered, self.go_on = threading.Event(), threading.Event()
 
     def pod_starts(self, pod: dra.RuntimePod, devices: Any) -> Any:
         self._call("pod_starts", pod)
         if pod.name in self.names:
+            self.entered.set()
             self.go_on.wait(60)
 
 
@@ -260,21 +262,22 @@ async def test_new_process_takes_over_from_one_whose_hook_hangs(node: Node, monk
     monkeypatch.setattr(nri_hooks, "ENDED_WITHIN", 0.05)
     first, second = Hanging("web"), Recorder()
     async with (
-        Counting(socket(node), request_timeout=0.5, patience=30) as runtime,
+        Counting(socket(node)) as runtime,
         node.running(hooked(first), pod_uid="old") as old,
     ):
         await runtime.until(1)
         await node.prepare(node.claim(reserved_for=["web"]))
         await node.prepare(node.claim("dinner", devices=["pizza-1"], reserved_for=["other"]))
-        with pytest.raises(CallError, match="has not finished"):
+        with impatient(), pytest.raises(CallError):
             await runtime.pod_event("RunPodSandbox", pod())
+        await eventually(first.entered.is_set)
         async with begun(node, hooked(second)) as new:
             try:
                 await eventually(lambda: has_hooks(new))
                 assert not has_hooks(old)
                 await runtime.until(1)
                 await runtime.pod_event("RunPodSandbox", pod("other"))
-                with pytest.raises(CallError, match="another process of the driver runs a hook of this pod"):
+                with impatient(), pytest.raises(CallError, match="another process of the driver runs a hook of this"):
                     await runtime.pod_event("RunPodSandbox", pod(attempt=1))
                 assert second.calls == ["synchronize", "pod_starts other"]
             finally:
@@ -289,7 +292,7 @@ async def test_pod_whose_repair_hangs_does_not_keep_others_from_starting(
 ) -> None:
     monkeypatch.setattr(pod_hooks, "REPAIRED_WITHIN", 0.05)
     hooks, web, other = Hanging("web"), pod(pid=7), pod("other")
-    async with Runtime(socket(node), pods=(web,), request_timeout=0.5, patience=30) as runtime:
+    async with Runtime(socket(node), pods=(web,)) as runtime:
         lunch = node.claim(reserved_for=["web"])
         async with node.running(dra.Driver(DRIVER, provider=Oven(), preparer=Stateful())):
             await node.prepare(lunch)
@@ -298,7 +301,8 @@ async def test_pod_whose_repair_hangs_does_not_keep_others_from_starting(
             try:
                 await runtime.until(1)
                 await runtime.pod_event("RunPodSandbox", other)
-                with pytest.raises(CallError, match=r"not created: .* \(Hanging\.pod_starts has run for"):
+                await eventually(hooks.entered.is_set)
+                with impatient(), pytest.raises(CallError, match=r"not created: .* \(Hanging\.pod_starts has run for"):
                     await creates(runtime, web, container(node, web, lunch))
             finally:
                 hooks.go_on.set()
@@ -322,23 +326,22 @@ async def test_driver_whose_synchronize_hangs_connects_to_a_restarted_runtime(
             return ()
 
     hooks, path = Blocked(), socket(node)
-    async with node.running(hooked(hooks)) as agent:
+    async with AsyncExitStack() as stack, node.running(hooked(hooks)) as agent:
         try:
-            async with Runtime(path, request_timeout=0.5, patience=30) as runtime:
+            with impatient():
+                async with Runtime(path) as runtime:
+                    await runtime.until(1)
+                    await node.prepare(node.claim(reserved_for=["web"]))
+                    await eventually(entered.is_set)
+                runtime = await stack.enter_async_context(Runtime(path))
                 await runtime.until(1)
-                await node.prepare(node.claim(reserved_for=["web"]))
-                await eventually(entered.is_set)
-            async with Runtime(path, request_timeout=0.5, patience=30) as runtime:
-                await runtime.until(1)
-                waits = (
-                    r"not started: .* has not begun after .* the plugin has not synchronized \(Blocked\.synchronize has"
-                )
+                waits = r"has not begun after .* the plugin has not synchronized \(Blocked\.synchronize has run"
                 with pytest.raises(CallError, match=waits):
                     await runtime.pod_event("RunPodSandbox", pod())
-                assert hooks.calls == ["synchronize"]
-                go_on.set()
-                await eventually(lambda: has_hooks(agent))
-                await runtime.pod_event("RunPodSandbox", pod(attempt=1))
+            assert hooks.calls == ["synchronize"]
+            go_on.set()
+            await eventually(lambda: has_hooks(agent))
+            await runtime.pod_event("RunPodSandbox", pod(attempt=1))
         finally:
             go_on.set()
     assert hooks.calls == ["synchronize", "synchronize", "pod_starts web"]

@@ -32,6 +32,7 @@ from tests.unit.node.pod_hooks.runtime_node import (
     container,
     creates,
     hooked,
+    impatient,
     missing,
     pod,
     raising,
@@ -341,6 +342,7 @@ async def test_late_hook_fails_the_pod_in_time_and_is_repeated(node: Node) -> No
 
 
 def blocks(hooks: Waiting) -> None:
+    hooks.entered.set()
     hooks.go_on.wait(60)
 
 
@@ -349,7 +351,7 @@ class Waiting(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.go_on = threading.Event()
+        self.entered, self.go_on = threading.Event(), threading.Event()
 
     def container_starts(self, *_: Any) -> None:
         blocks(self)
@@ -360,6 +362,7 @@ class Suspended(Waiting):
         await self._waits()
 
     async def _waits(self) -> None:
+        self.entered.set()
         while not self.go_on.is_set():  # noqa: ASYNC110 - the event of a thread
             await asyncio.sleep(0.01)
 
@@ -382,17 +385,19 @@ async def test_error_of_a_late_hook_names_the_method_its_duration_and_the_place_
     node: Node, hooks: type[Waiting], hook: str, place: FunctionType
 ) -> None:
     made, web = hooks(), pod()
-    async with Runtime(socket(node), request_timeout=0.5, patience=30) as runtime, connected(node, made, runtime):
+    async with Runtime(socket(node)) as runtime, connected(node, made, runtime):
         lunch = node.claim(reserved_for=["web"])
         await node.prepare(lunch)
-        try:
-            with pytest.raises(
-                CallError, match=rf"has not finished after 0\.45 s \({hooks.__name__}\.{hook} has"
-            ) as late:
-                await creates(runtime, web, container(node, web, lunch))
-        finally:
-            made.go_on.set()
-    found = re.search(rf"has run for 0\.\d+ s, now at {re.escape(__file__)}:(\d+)\); it continues", str(late.value))
+        with impatient():
+            try:
+                with pytest.raises(CallError):
+                    await creates(runtime, web, container(node, web, lunch))
+                await eventually(made.entered.is_set)
+                with pytest.raises(CallError, match=rf"after 0\.3 s \({hooks.__name__}\.{hook} has run for") as late:
+                    await creates(runtime, web, container(node, web, lunch))
+            finally:
+                made.go_on.set()
+    found = re.search(rf"has run for [\d.]+ s, now at {re.escape(__file__)}:(\d+)\); it continues", str(late.value))
     assert found
     lines, first = inspect.getsourcelines(place)
     assert first < int(found[1]) < first + len(lines)

@@ -1,4 +1,4 @@
-"""The drivers of examples/cpu-driver on a real node: containers get their cpusets from containerd."""
+"""The driver of memory in examples/cpu-driver on a real node: containerd pins containers to their NUMA node."""
 
 from __future__ import annotations
 
@@ -37,16 +37,6 @@ pods: {solver: {phase: Running, containers: {main: {output: "Mems_allowed_list:\
 claims: {memory: {devices: [memory-0]}}
 """
 
-pytestmark = pytest.mark.alone  # it pins every container of the node
-
-
-async def test_shared_pool_shrinks_and_grows(node_plane: Plane) -> None:
-    if Path("/sys/devices/system/cpu/online").read_text().strip() != "0-1":
-        pytest.skip("the story is for two CPUs")
-    classes = (PROJECT / "deviceclasses.yaml").read_text(encoding="utf-8")
-    with node_driver(node_plane, PROJECT, "dra.cpu", classes=classes) as driver:
-        async with driver.cluster() as cluster:
-            await play(PROJECT / "stories" / "shared-pool", cluster)
 
 
 async def test_container_allocates_on_the_numa_node_of_its_claim(
