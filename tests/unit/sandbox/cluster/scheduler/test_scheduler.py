@@ -230,9 +230,13 @@ async def test_an_allocation_has_the_bytes_of_the_parameters_of_claim_and_class(
         await post(client, DEVICE_CLASSES, "pizza", f'{{"config":[{config}]}}')
         await post(client, RESOURCE_CLAIMS, "lunch", opaque(parameters))
         claims = plane.informers.objects(RESOURCE_CLAIMS)
-        for number, name in enumerate(("guest", "friend"), start=1):  # the second one keeps the allocation
+
+        def consumers() -> list[str]:
+            return [item["name"] for item in claims["default", "lunch"].get("status", {}).get("reservedFor", [])]
+
+        for name in ("guest", "friend"):  # the second one keeps the allocation
             await add_pod(client, name, "lunch")
-            await until(lambda n=number: len(claims["default", "lunch"].get("status", {}).get("reservedFor", [])) == n)
+            await until(lambda: name in consumers())  # noqa: B023 - it is awaited here
             read = ClientRequest.of_object("get", RESOURCE_CLAIMS, "lunch", "default")
             stored = (await client.exchange(replace(read, accept="application/vnd.kubernetes.protobuf"))).text
             assert stored.count(parameters.strip().encode()) == 3
