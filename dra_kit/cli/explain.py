@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
 from dra_kit.cli.options import credentials_of, output_option, path, print_json, source_options
+from dra_kit.diagnosis.explain.allocated import enumerated
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
 from dra_kit.diagnosis.explain.documents import (
@@ -29,6 +30,7 @@ from dra_kit.diagnosis.explain.subjects import (
     SubjectKind,
     claim_of,
     claims_of_manifests,
+    configured_drivers,
     pending_subjects,
     pod_of,
 )
@@ -159,6 +161,7 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
 
 def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options: Mapping[str, Any]) -> int:
     """Explain the pods of manifests, and of their workloads, in order; without any, the claims and templates."""
+    unchecked = configured_drivers(manifests.objects)
     if not manifests.workloads:
         subjects, given = claims_of_manifests(manifests.objects)
         if not subjects:
@@ -167,7 +170,7 @@ def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options:
                 "ResourceClaimTemplate to explain."
             )
         objects = objects.with_(given)
-        return _explain_subjects(objects, objects.cluster(), subjects, options)
+        return _explain_subjects(objects, objects.cluster(), subjects, options, unchecked=unchecked)
     pods = [workload.pod for workload in manifests.workloads]
     objects = without_former_pods(objects, manifests.workloads).with_({**manifests.objects, "Pod": pods})
     cluster = objects.cluster()
@@ -175,7 +178,7 @@ def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options:
     report, sequence = _Report(objects, cluster, options), PodSequence(explainer, objects.cluster)
     for workload in manifests.workloads:
         report.add_workload(explain_workload(sequence, workload, explainer))
-    return report.finish()
+    return report.finish(unchecked)
 
 
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
@@ -216,8 +219,9 @@ def _explain_subjects(
     options: Mapping[str, Any],
     *,
     nothing: str = "",
+    unchecked: Sequence[str] = (),
 ) -> int:
-    """Explain claims and pods one by one; ``nothing`` is the text if there is none."""
+    """Explain claims and pods one by one; ``nothing`` is the text if there is none, ``unchecked`` as for the report."""
     report, explainer = _Report(objects, cluster, options), ClaimExplainer(cluster)
     if not subjects:
         report.page.line(nothing)
@@ -227,7 +231,7 @@ def _explain_subjects(
             report.add_pod(subject, explain_pod(explainer, pod_of(cluster, subject)))
         else:
             report.add_claim(subject, explainer.explain(claim_of(cluster, subject)))
-    return report.finish()
+    return report.finish(unchecked)
 
 
 class _Report:
@@ -287,8 +291,8 @@ class _Report:
         if not fits:
             self.page.line("no node of a template would help", indent=2)
 
-    def finish(self) -> int:
-        """Print the report; return the exit code."""
+    def finish(self, unchecked: Sequence[str] = ()) -> int:
+        """Print the report; return the exit code. ``unchecked`` are drivers whose configuration was not checked."""
         good = all(one for one, _ in self._verdicts)
         gaps = self._cluster.gaps
         if self._as_json:
@@ -297,6 +301,12 @@ class _Report:
             print_json({"kubernetes": version, "good": good, "explanations": self._documents, "notRead": missing})
         else:
             render_missing_rights(self.page, gaps)
+            if unchecked:
+                self.page.line()
+                self.page.line(
+                    f"the opaque configuration for {enumerated(unchecked)} is not checked: only the driver knows its "
+                    "rules; dra-kit lint --driver TARGET FILE checks it"
+                )
             click.echo(str(self.page))
         if good:
             return 0

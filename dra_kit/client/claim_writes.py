@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.request import ClientRequest
-from dra_kit.client.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
-from dra_kit.errors import Conflict, Invalid
+from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.errors import Conflict, Invalid, NotFound
 from dra_kit.kubernetes.resource.objects import ClaimReference, object_key
 from dra_kit.kubernetes.resource.schema.protobuf import decode_message, encode_message, pack, unpack
-from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.json import ObjectView, RawObject
 
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 _UNCHANGED: Final = {"spec", "status.allocation"}
@@ -55,6 +55,60 @@ async def write_finalizers(client: Client, claim: ObjectView, finalizers: Sequen
     current = await _read(client, RESOURCE_CLAIMS, namespace, name)
     current["metadata"] |= changed
     return await _write(client, ClientRequest.of_object("update", RESOURCE_CLAIMS, name, namespace), current)
+
+
+async def write_status(client: Client, claim: ObjectView, status: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the status of a claim as read, and return it as stored.
+
+    Parameters in the allocation keep their bytes; those of a new allocation get the bytes that the claim or its classes
+    have.
+
+    Raises:
+        KubeError: the API server rejects the change, Conflict if the claim has changed in the meantime.
+    """
+    config = ((status.get("allocation") or {}).get("devices") or {}).get("config")
+    if not config:
+        return await client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
+    namespace, name = object_key(claim)
+    current = await _read(client, RESOURCE_CLAIMS, namespace, name)
+    before = current.get("status", {})
+    known = _with_bytes(status, before)
+    if not (before.get("allocation") or {}).get("devices", {}).get("config"):
+        sources = [*_opaque(current["spec"]["devices"].get("config"))]
+        for each in sorted(_classes(claim)):
+            try:
+                found = await _read(client, DEVICE_CLASSES, "", each)
+            except NotFound:
+                continue  # deleted since the allocation
+            sources += _opaque(found["spec"].get("config"))
+        for entry in _opaque(known["allocation"]["devices"]["config"]):
+            same = (item["parameters"] for item in sources if {**item} == {**entry})
+            entry["parameters"] = next(same, entry["parameters"])
+    update = ClientRequest.of_object("update", RESOURCE_CLAIMS, name, namespace, subresource="status")
+    return await _write(client, update, {**claim, "status": known})
+
+
+def _opaque(config: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    return [entry["opaque"] for entry in config or () if "opaque" in entry]
+
+
+def _classes(claim: ObjectView) -> set[str]:
+    requests = claim["spec"]["devices"].get("requests") or ()
+    choices = [choice for item in requests for choice in (item.get("exactly"), *(item.get("firstAvailable") or ()))]
+    return {choice["deviceClassName"] for choice in choices if choice}
+
+
+def _with_bytes(value: Any, stored: Any) -> Any:
+    """Return a copy of a value as read in JSON, with the opaque objects that are unchanged at the same places."""
+    if isinstance(stored, RawObject) and value == dict(stored):
+        return stored
+    if isinstance(value, Mapping):
+        others = stored if isinstance(stored, Mapping) else {}
+        return {key: _with_bytes(item, others.get(key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        entries = stored if isinstance(stored, list) else []
+        return [_with_bytes(item, entries[i] if i < len(entries) else None) for i, item in enumerate(value)]
+    return value
 
 
 async def write_device_statuses(

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
-from dra_kit.client.claim_writes import write_finalizers
+from dra_kit.client.claim_writes import write_finalizers, write_status
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, KubeError, NotFound
@@ -116,7 +116,7 @@ class Binder:
             try:
                 if extended_claim_owner(claim) is not None:
                     await self._post_filter.delete(claim)
-                else:
+                elif is_reserved_for(self._claims.claim(object_key(claim)) or claim, pod):
                     self._claims.written(pod, await self._post_filter.unreserve(claim, pod))
             except KubeError as error:
                 logger.debug("claim not given back", extra={"claim": object_name(claim), "error": str(error)})
@@ -164,7 +164,7 @@ class Binder:
             status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod, new, placement.group)]
         what = "reservation" if allocation is None else "allocation and reservation"
         with error_context(f"add {what} to claim {object_name(claim)}"):
-            new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
+            new = await write_status(self._client, new, status)
         self._claims.written(pod, new)
         return new
 

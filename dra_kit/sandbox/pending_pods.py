@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,12 +12,15 @@ from dra_kit.client.resources import EVENTS
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, explain_pod
-from dra_kit.diagnosis.explain.verdicts import JudgedChoice, PodClaimExplanation, PodExplanation, summarize
+from dra_kit.diagnosis.explain.verdicts import JudgedChoice, PodClaimExplanation, PodExplanation, ReasonKind, summarize
 from dra_kit.errors import DraKitError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
+
+_COUNTERS: Final = 3
+"""Shared counters of which the holders are named."""
 
 
 class PendingCause(Struct, frozen=True):
@@ -70,6 +74,17 @@ def _of_claim(claim: PodClaimExplanation) -> Iterator[PendingCause]:
         for judged in request.choices:
             if not taken and judged.choice is not None and not all(device.fits for device in judged.devices):
                 yield PendingCause(f"request {judged.name}: {summarize(judged.devices)}", subject, claim.entry)
+    texts = dict.fromkeys(
+        reason.text
+        for request in explanation.requests
+        for judged in request.choices
+        for device in judged.devices
+        if device.matches
+        for reason in device.reasons
+        if reason.check is ReasonKind.COUNTERS and reason.details["claims"]
+    )
+    for text in (*list(texts)[:_COUNTERS], *explanation.remedies):
+        yield PendingCause(text, subject, claim.entry)
 
 
 def _is_taken(judged: JudgedChoice) -> bool:

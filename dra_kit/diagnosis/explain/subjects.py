@@ -54,6 +54,17 @@ def claims_of_manifests(
     return [ExplainSubject("claim", *object_key(claim)) for claim in claims], {**given, "ResourceClaim": claims}
 
 
+def configured_drivers(given: Mapping[str, Sequence[ObjectView]]) -> list[str]:
+    """Return the drivers for which manifests of claims, templates and classes have opaque configuration."""
+    specs = [
+        *(item["spec"].get("devices", {}) for item in given.get("ResourceClaim", ())),
+        *(item["spec"].get("spec", {}).get("devices", {}) for item in given.get("ResourceClaimTemplate", ())),
+        *(item["spec"] for item in given.get("DeviceClass", ())),
+    ]
+    entries = [entry for spec in specs for entry in spec.get("config") or ()]
+    return sorted({str(entry["opaque"]["driver"]) for entry in entries if entry.get("opaque")})
+
+
 def claim_of(cluster: ClusterView, subject: ExplainSubject) -> ResourceClaim:
     """Return the claim of a subject.
 

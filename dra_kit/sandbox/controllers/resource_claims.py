@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dra_kit.client.api import Client
-from dra_kit.client.claim_writes import create_claim, write_finalizers
+from dra_kit.client.claim_writes import create_claim, write_finalizers, write_status
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
@@ -154,7 +154,7 @@ class ResourceClaimController:
         for claim in claims_to_reserve(pod, self._claims):
             consumers = [*claim["status"].get("reservedFor", []), consumer(pod, claim, group)]
             status = {**claim["status"], "reservedFor": consumers}
-            await self._client.update(RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status")
+            await write_status(self._client, claim, status)
 
     def _generated(self, owner: ObjectView, entry: str) -> str:
         """Return the name of the claim that was generated for an entry of a pod or PodGroup; empty if none was."""
@@ -238,7 +238,7 @@ class ResourceClaimController:
             return
         step = claim_update(claim, self._pods, self._groups if self._group_claims else None)
         if step.status is not None:
-            claim = await self._client.update(RESOURCE_CLAIMS, {**claim, "status": step.status}, subresource="status")
+            claim = await write_status(self._client, claim, step.status)
         if step.finalizers is not None:
             claim = await write_finalizers(self._client, claim, step.finalizers)
         if step.delete:

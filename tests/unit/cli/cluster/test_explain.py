@@ -415,3 +415,22 @@ def test_explain_rejects_ambiguous_arguments(tmp_path: Path, arguments: tuple[st
 
     assert result.exit_code == 2
     assert "Name what to explain" in result.output
+
+
+def test_opaque_configuration_of_manifests_is_reported_once_as_not_checked(tmp_path: Path) -> None:
+    config: list[Document] = [{"opaque": {"driver": driver, "parameters": {}}} for driver in ("dra.wine", "dra.pizza")]
+    first, second = template("cheddar"), template("gouda")
+    for each in (first, second):
+        each["spec"]["spec"]["devices"]["config"] = config
+
+    code, text = explained_manifest(tmp_path, first, second, pod("guest", template="cheddar"))
+
+    assert code == 0
+    assert (
+        words(text).count(
+            "the opaque configuration for dra.pizza, dra.wine is not checked: only the driver knows its rules; dra-kit "
+            "lint --driver TARGET FILE checks it"
+        )
+        == 1
+    )
+    assert "not checked" not in explained_manifest(tmp_path, template("cheddar"), pod("guest", template="cheddar"))[1]

@@ -223,6 +223,26 @@ async def test_a_claim_gets_devices_however_its_opaque_parameters_are_written(pa
 
 
 @WRITTEN
+async def test_an_allocation_has_the_bytes_of_the_parameters_of_claim_and_class(parameters: str) -> None:
+    async with kitchen(pizzas(1)) as (plane, client, _):
+        await client.delete(DEVICE_CLASSES, "pizza")
+        config = f'{{"opaque":{{"driver":"other.example.com","parameters":{parameters}}}}}'
+        await post(client, DEVICE_CLASSES, "pizza", f'{{"config":[{config}]}}')
+        await post(client, RESOURCE_CLAIMS, "lunch", opaque(parameters))
+        claims = plane.informers.objects(RESOURCE_CLAIMS)
+
+        def consumers() -> list[str]:
+            return [item["name"] for item in claims["default", "lunch"].get("status", {}).get("reservedFor", [])]
+
+        for name in ("guest", "friend"):  # the second one keeps the allocation
+            await add_pod(client, name, "lunch")
+            await until(lambda: name in consumers())  # noqa: B023 - it is awaited here
+            read = ClientRequest.of_object("get", RESOURCE_CLAIMS, "lunch", "default")
+            stored = (await client.exchange(replace(read, accept="application/vnd.kubernetes.protobuf"))).text
+            assert stored.count(parameters.strip().encode()) == 3
+
+
+@WRITTEN
 async def test_a_generated_claim_has_the_bytes_of_its_template(parameters: str) -> None:
     async with kitchen(pizzas(1)) as (plane, client, _):
         await post(client, RESOURCE_CLAIM_TEMPLATES, "menu", f'{{"spec":{opaque(parameters)}}}')
