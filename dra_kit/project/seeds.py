@@ -184,9 +184,11 @@ def _with_laid_out_imports(text: str, package: str) -> str:
         line = match[0]
         if len(line) <= _LINE + 1 or match["names"].startswith("("):
             return line
+        names = [name.strip() for name in match["names"].split(", ")]
         comment = f"  {match['comment']}" if match["comment"] else ""
-        names = "".join(f"{match['indent']}    {name.strip()},{comment}\n" for name in match["names"].split(", "))
-        return f"{match['indent']}from {match['module']} import (\n{names}{match['indent']})\n"
+        opening, behind = ("", comment) if len(names) == 1 else (comment, "")
+        lines = "".join(f"{match['indent']}    {name},{behind}\n" for name in names)
+        return f"{match['indent']}from {match['module']} import ({opening}\n{lines}{match['indent']})\n"
 
     def block(match: re.Match[str]) -> str:
         return "".join(map(laid_out, sorted(re.finditer(statement, match[0]), key=lambda found: found["module"])))
