@@ -72,7 +72,7 @@ def refuse_taken(folder: Path) -> None:
 
 
 def write(folder: Path, path: PurePosixPath, text: str) -> None:
-    """Write one file of a project; an existing file retains its permissions.
+    """Write one file of a project; an existing file retains its permissions, and a new script can be run.
 
     Raises:
         OSError: the file cannot be written, or its path contains a link; the file is unchanged.
@@ -82,7 +82,8 @@ def write(folder: Path, path: PurePosixPath, text: str) -> None:
         raise OSError(errno.ELOOP, f"{link} is a link, and links are not followed")
     place = folder / path
     place.parent.mkdir(parents=True, exist_ok=True)
-    mode = stat.S_IMODE(place.stat().st_mode) & 0o777 if place.exists() else 0o666 & ~_umask()
+    new = 0o777 if text.startswith("#!") else 0o666
+    mode = stat.S_IMODE(place.stat().st_mode) & 0o777 if place.exists() else new & ~_umask()
     descriptor, name = tempfile.mkstemp(prefix=".dra-kit-", dir=place.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -178,14 +178,17 @@ _LINE: Final = 120
 def _with_laid_out_imports(text: str, package: str) -> str:
     """Sort and wrap imports from the package and from ``tests`` as ruff does: their order depends on the name."""
     module = rf"(?P<module>(?:{package}|tests)[.\w]*)"
-    statement = rf"(?P<indent> *)from {module} import (?P<names>\([^)]*\)|[^(#\n]*)(?:#.*)?\n"
+    statement = rf"(?P<indent> *)from {module} import (?P<names>\([^)]*\)|[^(#\n]*)(?P<comment>#.*)?\n"
 
     def laid_out(match: re.Match[str]) -> str:
         line = match[0]
-        if len(line) <= _LINE + 1 or match["names"].startswith("(") or "#" in line:
+        if len(line) <= _LINE + 1 or match["names"].startswith("("):
             return line
-        names = "".join(f"{match['indent']}    {name},\n" for name in match["names"].split(", "))
-        return f"{match['indent']}from {match['module']} import (\n{names}{match['indent']})\n"
+        names = [name.strip() for name in match["names"].split(", ")]
+        comment = f"  {match['comment']}" if match["comment"] else ""
+        opening, behind = ("", comment) if len(names) == 1 else (comment, "")
+        lines = "".join(f"{match['indent']}    {name},{behind}\n" for name in names)
+        return f"{match['indent']}from {match['module']} import ({opening}\n{lines}{match['indent']})\n"
 
     def block(match: re.Match[str]) -> str:
         return "".join(map(laid_out, sorted(re.finditer(statement, match[0]), key=lambda found: found["module"])))

@@ -213,6 +213,29 @@ def test_names_are_replaced_as_whole_words_and_all_at_once(seed: Path) -> None:
     assert '"very-old-driver old_drivers gold.example.com old.example.community"' in text
 
 
+def test_long_imports_are_wrapped_and_sorted_as_ruff_does(seed: Path) -> None:
+    (seed / "src/old_driver/x.py").write_text(
+        "from old_driver.a import first, second  # a comment about two names that are imported\n"
+        "from old_driver.b import (\n    third,\n)\n"
+        "from tests.x import y\n\n\n"
+        "def f() -> None:\n"
+        "    from old_driver.c import fourth  # a comment about one name that is imported only here\n"
+    )
+    package = "z" * 40
+    text = read_seedling(seed, SMALL, Answers("new", "new.example.com", package), GITIGNORE).files[
+        PurePosixPath(f"src/{package}/x.py")
+    ]
+    assert text == (
+        "from tests.x import y\n"
+        f"from {package}.a import (  # a comment about two names that are imported\n"
+        "    first,\n    second,\n)\n"
+        f"from {package}.b import (\n    third,\n)\n\n\n"
+        "def f() -> None:\n"
+        f"    from {package}.c import (\n"
+        "        fourth,  # a comment about one name that is imported only here\n    )\n"
+    )
+
+
 def test_what_git_ignores_and_what_needs_other_projects_is_not_taken(seed: Path) -> None:
     files = read_seedling(seed, SMALL, Answers("new", "new.example.com", "new"), GITIGNORE).files
     assert {str(path) for path in files} == {"deploy/values.yaml", "src/new/x.py"}

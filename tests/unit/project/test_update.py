@@ -207,6 +207,12 @@ def test_unwritable_file_is_unchanged_and_the_next_update_continues(project: Pat
     assert (project / "both").read_text() == LINES.replace("line 1", "mine 1").replace("line 8", "new 8")
 
 
+def test_a_new_script_can_be_run(project: Path) -> None:
+    update_project(project, files({**OLD, "added": "#!/bin/sh\n", "added-text": "text\n"}), project="dra-kit 0.0.1")
+    modes = [(project / name).stat().st_mode & 0o111 for name in ("added", "added-text")]
+    assert modes == [0o111, 0]
+
+
 def test_a_script_can_be_run_after_an_update(project: Path) -> None:
     (project / "changed").chmod(0o755)
     update_project(project, files(NEW), project="dra-kit 0.0.1")

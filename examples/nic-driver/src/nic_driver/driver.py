@@ -17,8 +17,7 @@ def open_host(context: dra.Context[Settings]) -> Host:
     if settings.fake:
         make_tree(settings.fake, settings.fake_dir)
         return Host(SimulatedNetwork(settings.fake_dir), Pci(settings.fake_dir / "sys", settings.fake_dir / "dev"))
-    # here, because it imports pyroute2, which simulated hardware does not need
-    from nic_driver.netlink import Netlink
+    from nic_driver.netlink import Netlink  # imports pyroute2, which simulated hardware does not need
 
     return Host(Netlink(settings.host_netns), Pci())
 
