@@ -129,13 +129,15 @@ def test_a_pod_joins_a_network_of_a_cni_plugin_and_leaves_it(
 
     assert "inet 10.1.2.3/24" in text
     assert "mtu 1400" in text
-    assert device["networkData"] == {"interfaceName": "net1", "ips": ["10.1.2.3/24"]}
+    assert device["networkData"]["interfaceName"] == "net1"
+    assert device["networkData"]["ips"] == ["10.1.2.3/24"]
     assert "dcni" not in ip("link", "show", "type", "veth")
 
 
 def ended(log: Path) -> bool:
     """Return whether the last call of the plugin for each sandbox was DEL."""
-    last = dict(reversed(line.split()) for line in log.read_text(encoding="utf-8").splitlines())
+    calls = (line.split() for line in log.read_text(encoding="utf-8").splitlines())
+    last = {sandbox: command for command, sandbox in calls}
     return set(last.values()) == {"DEL"}
 
 
