@@ -38,7 +38,6 @@ claims: {memory: {devices: [memory-0]}}
 """
 
 
-
 async def test_container_allocates_on_the_numa_node_of_its_claim(
     node_plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

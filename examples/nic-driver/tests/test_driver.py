@@ -9,9 +9,10 @@ import dra_kit
 import pytest
 from dra_kit.testing import Harness, Invalid, unit
 
+from nic_driver.cni import Plugins
 from nic_driver.driver import driver
-from nic_driver.inventory import Host, Nic, is_offered, read_move
-from nic_driver.links import Link
+from nic_driver.inventory import Host, Nic, is_offered, read_plan
+from nic_driver.links import Link, Move
 from nic_driver.pci import Pci
 from nic_driver.settings import Settings
 from nic_driver.simulated import SimulatedNetwork, make_tree
@@ -32,8 +33,8 @@ def test_pod_gets_interface_and_claim_its_network_data(dra: Harness) -> None:
 
 
 def test_neither_uplink_nor_cards_with_functions_are_offered(dra: Harness) -> None:
-    dra.wait_for(lambda: len(dra.devices()) == 6)
-    offered = {device.attributes["interface"] for device in dra.devices().values()}
+    dra.wait_for(lambda: len(dra.devices()) == 7)
+    offered = {device.attributes["interface"] for name, device in dra.devices().items() if name != "cni"}
     assert offered == {*(f"ens1f0v{number}" for number in range(4)), "ens2f0v0", "ens2f0v1"}
 
 
@@ -67,14 +68,36 @@ def test_wrong_config_is_rejected(dra: Harness, wrong: str, message: str) -> Non
         dra.apply(text.replace("name: net1", f"name: {wrong}"))
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('cniVersion: "1.0.0"', 'cniVersion: "2.0.0"', "conflist.cniVersion"),
+        ("interface: blue0", "interface: lo", "'lo' is not a valid interface name"),
+        ("name: blue\n              plugins", "name: ../blue\n              plugins", "conflist.name"),
+    ],
+)
+def test_wrong_network_is_rejected(dra: Harness, right: str, wrong: str, message: str) -> None:
+    text = (STORIES / "cni-chain" / "pod.yaml").read_text()
+    with pytest.raises(Invalid, match=message):
+        dra.apply(text.replace(right, wrong))
+
+
+def test_claim_of_interfaces_never_gets_the_device_of_networks(dra: Harness) -> None:
+    text = (STORIES / "veth-pair" / "pod.yaml").read_text()
+    dra.apply(text.replace("deviceClassName: nic.example.com", "deviceClassName: nic.example.com\n          count: 7"))
+    dra.wait("server", phase="Pending", message="cannot allocate all claims")
+
+
 def test_hardware_returns_with_its_name_in_the_pod_and_gets_its_own_back(tmp_path: Path) -> None:
     make_tree("two-cards", tmp_path)
     network = SimulatedNetwork(tmp_path)
     [link] = [link for link in network.links() if link.name == "ens2f0v1"]
     netns = tmp_path / "netns"
     netns.touch()
-    with unit(driver, hardware=Host(network, Pci(tmp_path / "sys", tmp_path / "dev")), settings=Settings()) as bench:
-        bench.prepare("link", [Nic(name="nic-0000-42-00-2", link=link)], config={**CONFIG, "name": "net1"})
+    host = Host(network, Pci(tmp_path / "sys", tmp_path / "dev"), Plugins(Settings(), tmp_path))
+    nic = Nic(name="nic-0000-42-00-2", attributes={"linkType": "ethernet"}, link=link)
+    with unit(driver, hardware=host, settings=Settings()) as bench:
+        bench.prepare("link", [nic], config={**CONFIG, "name": "net1"})
         bench.pod_starts(bench.pod(netns=netns))
         assert netns.read_text() == "net1\n"
         netns.unlink()  # the runtime stopped the pod while the driver did not run
@@ -84,15 +107,16 @@ def test_hardware_returns_with_its_name_in_the_pod_and_gets_its_own_back(tmp_pat
 
 
 def test_claim_keeps_what_its_class_sets(tmp_path: Path) -> None:
-    nic = Nic(name="dra1", link=Link(name="dra1"))
+    nic = Nic(name="dra1", attributes={"linkType": "ethernet"}, link=Link(name="dra1"))
     of_class: Any = {**CONFIG, "mtu": 9000, "name": "net1"}
     of_claim: Any = {**CONFIG, "name": "net2"}
     entries = [dra_kit.ConfigEntry(of_class, "class"), dra_kit.ConfigEntry(of_claim)]
-    with unit(driver, hardware=Host(SimulatedNetwork(tmp_path), Pci(tmp_path, tmp_path)), settings=Settings()) as bench:
+    host = Host(SimulatedNetwork(tmp_path), Pci(), Plugins(Settings(), tmp_path))
+    with unit(driver, hardware=host, settings=Settings()) as bench:
         bench.prepare("link", [nic], configs=entries)
         [held] = bench.pod().devices
-    move = read_move(held.state)
-    assert move is not None
+    move = read_plan(held.state)
+    assert isinstance(move, Move)
     assert (move.mtu, move.interface) == (9000, "net2")
 
 

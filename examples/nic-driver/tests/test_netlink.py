@@ -12,6 +12,7 @@ import pytest
 from conftest import Namespaces
 from dra_kit.testing import sandbox, unit
 
+from nic_driver.cni import Plugins
 from nic_driver.config import NicConfig, Route
 from nic_driver.driver import driver
 from nic_driver.inventory import Host, Nic
@@ -30,7 +31,8 @@ def bench(host: Path, sysfs: Path = Path("/sys"), **settings: Any) -> Iterator[A
     from nic_driver.netlink import Netlink
 
     known = Settings(interfaces="dra*", host_netns=host, **settings)
-    with unit(driver, hardware=Host(Netlink(host), Pci(sysfs)), settings=known) as made:
+    host_ = Host(Netlink(host), Pci(sysfs), Plugins(known, sysfs))
+    with unit(driver, hardware=host_, settings=known) as made:
         yield made
 
 
@@ -46,7 +48,7 @@ def nics(settings: Settings) -> dict[str, Nic]:
             return {}
 
     inventory = Inventory()
-    inventory.hardware = Host(Netlink(settings.host_netns), Pci())
+    inventory.hardware = Host(Netlink(settings.host_netns), Pci(), Plugins(settings, Path("/nonexistent")))
     inventory.context = Context()  # type: ignore[assignment]
     [found] = inventory.discover()
     return {nic.name: nic for nic in found}

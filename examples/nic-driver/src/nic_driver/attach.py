@@ -1,4 +1,4 @@
-"""What a pod gets: ``prepare`` decides and stores the decision, the hooks move the interface."""
+"""What a pod gets: ``prepare`` decides and stores the decision, the hooks carry it out."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from collections.abc import Iterator, Sequence
 import dra_kit as dra
 from typing_extensions import override
 
-from nic_driver.config import NicConfig
-from nic_driver.inventory import Host, Nic, read_move
+from nic_driver.config import CniConfig, NicConfig
+from nic_driver.inventory import Host, Nic, read_plan
 from nic_driver.links import Move
 from nic_driver.settings import Settings
 
+Allocated = dra.AllocatedDevice[NicConfig | CniConfig]
 
-class Planner(dra.Preparer[NicConfig, Nic, Host, Settings]):
+
+class Planner(dra.Preparer[NicConfig | CniConfig, dra.Device, Host, Settings]):
     """Decides what happens to the interfaces of a claim. It changes nothing."""
 
     @override
-    def prepare_claim(
-        self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice[NicConfig, Nic]]
-    ) -> list[dra.Prepared]:
-        plans = [None if device.admin_access else plan(device) for device in devices]
-        for name, count in Counter(move.interface for move in plans if move).items():
+    def prepare_claim(self, claim: dra.Claim, devices: Sequence[Allocated]) -> list[dra.Prepared]:
+        plans = [None if device.admin_access else self._plan(claim, device) for device in devices]
+        for name, count in Counter(plan.interface for plan in plans if plan).items():
             if count > 1:
                 raise dra.PermanentError(
                     f"claim {claim.name}: {count} interfaces would be named {name} in the pod; give each request its "
                     "own config with a different name"
                 )
-        return [self._prepared(device, move) for device, move in zip(devices, plans, strict=True)]
+        return [self._prepared(device, plan) for device, plan in zip(devices, plans, strict=True)]
 
     @override
     def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
-        """Wait until the interfaces are on the node, if ``pod_stops`` has not moved them, and restore them.
+        """Undo what ``pod_stops`` has not undone: wait until interfaces are on the node, and leave networks.
 
         The kernel returns hardware when the network namespace ends, with its name in the pod. It deletes others.
         """
+        self.hardware.plugins.detach(claim.uid)
         for device in devices:
-            move = read_move(device.state)
-            if move is None or move.shared or self.hardware.network.restore(move):
+            move = read_plan(device.state)
+            if not isinstance(move, Move) or move.shared or self.hardware.network.restore(move):
                 continue
             if not move.link.kind and self.hardware.pci.is_present(move.link.pci):
                 raise dra.TransientError(
@@ -46,62 +47,74 @@ class Planner(dra.Preparer[NicConfig, Nic, Host, Settings]):
                     "the kubelet tries again"
                 )
 
-    def _prepared(self, device: dra.AllocatedDevice[NicConfig, Nic], move: Move | None) -> dra.Prepared:
-        if move is None:
+    def _plan(self, claim: dra.Claim, device: Allocated) -> Move | CniConfig:
+        if isinstance(device.advertised, Nic):
+            return plan_move(device.advertised, device.configs, device.share_id)
+        if not isinstance(device.config, CniConfig):
+            raise dra.PermanentError(
+                f"claim {claim.name}: request {device.request} names no network: it has no CniConfig; add one to the "
+                "claim or to its DeviceClass"
+            )
+        self.hardware.plugins.check(device.config.conflist)
+        return device.config
+
+    def _prepared(self, device: Allocated, plan: Move | CniConfig | None) -> dra.Prepared:
+        if plan is None:
             return dra.Prepared()
-        link = device.advertised.link
+        link = plan.link if isinstance(plan, Move) and not plan.shared else None
         return dra.Prepared(
-            env={f"{device.env_name}_INTERFACE": move.interface},
-            device_nodes=self.hardware.pci.rdma_nodes(link.pci) if link.pci and not move.shared else [],
+            env={f"{device.env_name}_INTERFACE": plan.interface},
+            device_nodes=self.hardware.pci.rdma_nodes(link.pci) if link and link.pci else [],
             metadata=dra.DeviceMetadata(),  # pod_starts completes it
-            state=move.model_dump(mode="json"),
+            state=plan.model_dump(mode="json"),
         )
 
 
-class Mover(dra.PodHooks[Nic, Host, Settings]):
-    """Moves the interfaces of a pod into its network namespace and back."""
+class Mover(dra.PodHooks[dra.Device, Host, Settings]):
+    """Gives a pod its interfaces, and takes them back."""
 
     @override
-    def pod_starts(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice[Nic]]) -> Iterator[dra.DeviceFacts]:
+    def pod_starts(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice]) -> Iterator[dra.DeviceFacts]:
         for device in devices:
-            move = read_move(device.state)
-            if move is None:
+            if not (plan := read_plan(device.state)):
                 continue
             if pod.netns is None:
                 raise dra.PermanentError(
-                    f"pod {pod} cannot get interface {move.link.name}: it uses the network of the host; remove "
+                    f"pod {pod} cannot get interface {plan.interface}: it uses the network of the host; remove "
                     "hostNetwork: true"
                 )
-            mac = self.hardware.network.attach(move, pod.netns)
-            network = dra.NetworkDeviceData(interface_name=move.interface, ips=move.addresses, hardware_address=mac)
+            if isinstance(plan, Move):
+                network, data = self.hardware.network.attach(plan, pod.netns), None
+            else:
+                result = self.hardware.plugins.attach(plan, device.claim.uid, pod)
+                network, data = result.network_data(plan.interface), result.model_dump()
             ready = dra.Condition(type="Ready", status="True", reason="NetworkDeviceReady")
             yield dra.DeviceFacts(
                 device=device,
-                status=dra.DeviceStatus(conditions=[ready], network_data=network),
+                status=dra.DeviceStatus(conditions=[ready], network_data=network, data=data),
                 metadata=dra.DeviceMetadata(network_data=network),
             )
 
     @override
-    def pod_stops(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice[Nic]]) -> None:
+    def pod_stops(self, pod: dra.RuntimePod, devices: Sequence[dra.HeldDevice]) -> None:
         for device in devices:
-            move = read_move(device.state)
-            if move is not None and pod.netns is not None:
-                self.hardware.network.detach(move, pod.netns)
+            plan = read_plan(device.state)
+            if isinstance(plan, CniConfig):
+                self.hardware.plugins.detach(device.claim.uid, pod.id)
+            elif plan is not None and pod.netns is not None:
+                self.hardware.network.detach(plan, pod.netns)
 
 
-def plan(device: dra.AllocatedDevice[NicConfig, Nic]) -> Move:
+def plan_move(nic: Nic, configs: Sequence[dra.ConfigEntry[NicConfig | CniConfig]], share: str | None) -> Move:
     """Return what happens to an interface: fields that the claim does not set are those of its DeviceClass."""
-    link = device.advertised.link
-    fields = {
-        name: getattr(entry.config, name) for entry in device.configs for name in sorted(entry.config.model_fields_set)
-    }
-    config = NicConfig(**fields)
+    fields = {name: getattr(entry.config, name) for entry in configs for name in sorted(entry.config.model_fields_set)}
+    config, link = NicConfig(**fields), nic.link
     own = link.name if link.name != "eth0" else "net0"  # each pod has an eth0
     return Move(
         link=link,
-        interface=config.name or (f"{own[:10]}-{device.share_id[:4]}" if device.share_id else own),
+        interface=config.name or (f"{own[:10]}-{share[:4]}" if share else own),
         mtu=config.mtu or link.mtu,
         addresses=config.addresses,
         routes=config.routes,
-        shared=bool(device.advertised.allow_multiple_allocations),
+        shared=bool(nic.allow_multiple_allocations),
     )

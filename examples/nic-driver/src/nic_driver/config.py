@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 import dra_kit as dra
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 
 def _interface_name(value: str) -> str:
@@ -38,7 +38,9 @@ class Route(BaseModel):
     via: Gateway | None = None
 
 
-class NicConfig(dra.OpaqueConfig, api_version="nic.example.com/v1"):
+class NicConfig(
+    dra.OpaqueConfig, api_version="nic.example.com/v1", for_devices={"linkType": ["ethernet", "infiniband"]}
+):
     """The keys of ``opaque.parameters`` in manifests. A claim keeps what its class sets and it does not set itself.
 
     Attributes:
@@ -52,3 +54,33 @@ class NicConfig(dra.OpaqueConfig, api_version="nic.example.com/v1"):
     mtu: Annotated[int, Field(ge=68, le=65535)] | None = None
     addresses: Annotated[list[Address], Field(max_length=16)] = []
     routes: list[Route] = []
+
+
+class NetworkList(BaseModel):
+    """A network configuration list (CNI specification 1.1.0, section 1), such as a file in ``/etc/cni/net.d``.
+
+    Attributes:
+        name: of the network.
+        cniVersion: the version of the plugins' input and output.
+        plugins: their configurations, in the order in which they add an interface.
+        disableCheck: accepted; the driver runs no ``CHECK``.
+        disableGC: accepted; the driver runs no ``GC``.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    cniVersion: Literal["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+    plugins: Annotated[list[dict[str, JsonValue]], Field(min_length=1)]
+    disableCheck: bool = False
+    disableGC: bool = False
+
+
+class CniConfig(dra.OpaqueConfig, api_version="nic.example.com/v1", for_devices={"type": "cni"}):
+    """How a pod joins a network through CNI plugins. A claim's config replaces that of its class.
+
+    Attributes:
+        interface: the name of the interface in the pod.
+        conflist: the network.
+    """
+
+    interface: InterfaceName
+    conflist: NetworkList

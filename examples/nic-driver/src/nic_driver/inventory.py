@@ -11,6 +11,8 @@ import dra_kit as dra
 from pydantic import JsonValue
 from typing_extensions import override
 
+from nic_driver.cni import Plugins
+from nic_driver.config import CniConfig
 from nic_driver.links import Link, Move, Network
 from nic_driver.pci import Pci
 from nic_driver.settings import Settings, is_in
@@ -22,32 +24,39 @@ class Nic(dra.Device):
     link: Link
 
 
+# any number of pods join networks through the CNI plugins of a node; classes read "type" and "rdma" of all devices
+CNI = dra.Device(name="cni", attributes={"type": "cni", "rdma": False}, allow_multiple_allocations=True)
+
+
 @dataclass(frozen=True)
 class Host:
-    """The hardware of a node."""
+    """The hardware of a node, and its CNI plugins."""
 
     network: Network
     pci: Pci
+    plugins: Plugins
 
 
-class Inventory(dra.DeviceProvider[Nic, Host, Settings]):
+class Inventory(dra.DeviceProvider[dra.Device, Host, Settings]):
     """Publishes the interfaces on the node and those in pods, which the kernel no longer shows on the node."""
 
     @override
-    def discover(self) -> Iterator[Sequence[Nic]]:
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
         settings, pci = self.context.settings, self.hardware.pci
         states = [state for claim in self.context.prepared().values() for state in claim.states.values()]
-        moved = [move.link for move in map(read_move, states) if move]
+        moved = [plan.link for plan in map(read_plan, states) if isinstance(plan, Move)]
         there = [link for link in self.hardware.network.links() if not any(map(link.is_same, moved))]
         offered = [link for link in there if is_offered(link, settings, pci)]
         # by name: of the interfaces that share one PCI function, the first is offered
         nics = {nic.name: nic for nic in (_nic(link, settings, pci) for link in reversed([*moved, *offered]))}
-        yield [nics[name] for name in sorted(nics)]
+        yield [*(nics[name] for name in sorted(nics)), *([CNI] if settings.cni_plugins else [])]
 
 
-def read_move(state: JsonValue) -> Move | None:
-    """Return what ``prepare`` stored; None for a claim that only inspects the interface."""
-    return None if state is None else Move.model_validate(state)
+def read_plan(state: JsonValue) -> Move | CniConfig | None:
+    """Return what ``prepare`` stored; None for a claim that only inspects the device."""
+    if not isinstance(state, dict):
+        return None
+    return Move.model_validate(state) if "link" in state else CniConfig.model_validate(state)
 
 
 def device_name(link: Link) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import dra_kit as dra
 from pydantic import BaseModel, ConfigDict
 
 from nic_driver.config import Route
@@ -65,6 +66,10 @@ class Move(BaseModel):
     routes: Sequence[Route] = ()
     shared: bool = False
 
+    def network_data(self, mac: str) -> dra.NetworkDeviceData:
+        """Return what users see of the interface in the pod."""
+        return dra.NetworkDeviceData(interface_name=self.interface, ips=self.addresses, hardware_address=mac)
+
 
 class Network(Protocol):
     """The interfaces of a node: those of the kernel, or simulated ones. All methods are idempotent."""
@@ -72,8 +77,8 @@ class Network(Protocol):
     def links(self) -> Iterable[Link]:
         """Return the interfaces that are on the node now; those in pods are missing."""
 
-    def attach(self, move: Move, netns: Path) -> str:
-        """Move the interface into a pod's network namespace, configure it, and return its hardware address.
+    def attach(self, move: Move, netns: Path) -> dra.NetworkDeviceData:
+        """Move the interface into a pod's network namespace, configure it, and return what it is there.
 
         Raises:
             dra_kit.TransientError: it is not on the node, or the kernel rejects a step.

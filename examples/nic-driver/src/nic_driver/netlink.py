@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +11,11 @@ from typing import Any, TypeVar
 
 import dra_kit as dra
 from pyroute2 import IPRoute, NetlinkError
-from typing_extensions import override
+from pyroute2.netns import setns
 
 from nic_driver.links import Link, Move, Network
 
 T = TypeVar("T")
-_LIBC = ctypes.CDLL(None, use_errno=True)  # os.setns needs Python 3.12
-_CLONE_NEWNET = 0x40000000
 _INFINIBAND, _LOOPBACK = 32, 8  # ARPHRD_INFINIBAND, IFF_LOOPBACK
 
 
@@ -33,18 +29,15 @@ class Netlink(Network):
     def __init__(self, host: Path) -> None:
         self._host = host
 
-    @override
     def links(self) -> list[Link]:
-        return _in(self._host, lambda ip: [link for _, link in _links(ip)])
+        return list(_in(self._host, _links).values())
 
-    @override
-    def attach(self, move: Move, netns: Path) -> str:
+    def attach(self, move: Move, netns: Path) -> dra.NetworkDeviceData:
         with _errors(f"interface {move.link.name} cannot be moved to {netns}"), netns.open("rb") as pod:
-            if _in(netns, lambda ip: _find(ip, move)) is None:
+            if _in(netns, lambda ip: _find(ip, move, shared=move.shared)) is None:
                 _in(self._host, lambda ip: _send(ip, move, pod.fileno()))
             return _in(netns, lambda ip: _configure(ip, move))
 
-    @override
     def detach(self, move: Move, netns: Path) -> None:
         if not netns.exists():
             return
@@ -53,13 +46,12 @@ class Netlink(Network):
         if not move.shared:
             self.restore(move)
 
-    @override
     def restore(self, move: Move) -> bool:
         with _errors(f"interface {move.link.name} cannot be restored"):
             return _in(self._host, lambda ip: _restore(ip, move))
 
 
-def _links(ip: Any) -> Iterator[tuple[int, Link]]:
+def _links(ip: Any) -> dict[int, Link]:
     found = {message["index"]: message for message in ip.get_links()}
     routes = [*ip.get_default_routes(socket.AF_INET), *ip.get_default_routes(socket.AF_INET6)]
     uplinks = {route.get("RTA_OIF") for route in routes}
@@ -69,50 +61,47 @@ def _links(ip: Any) -> Iterator[tuple[int, Link]]:
     while uplinks - carrying:  # below an uplink: the parent of a VLAN or macvlan, the peer of a veth
         carrying |= uplinks
         uplinks = {found[index].get("IFLA_LINK") for index in carrying if index in found}
-    for index, message in found.items():
-        info = message.get("IFLA_LINKINFO")
-        yield (
-            index,
-            Link(
-                name=message.get("IFLA_IFNAME"),
-                mac=message.get("IFLA_ADDRESS") or "",
-                mtu=message.get("IFLA_MTU"),
-                up=message["state"] == "up",
-                kind=(info.get("IFLA_INFO_KIND") if info else None) or "",
-                infiniband=message["ifi_type"] == _INFINIBAND,
-                pci=message.get("IFLA_PARENT_DEV_NAME") if message.get("IFLA_PARENT_DEV_BUS_NAME") == "pci" else "",
-                in_use=bool(index in carrying or message.get("IFLA_MASTER") or message["flags"] & _LOOPBACK),
-                has_address=index in addresses,
-            ),
+    return {
+        index: Link(
+            name=message.get("IFLA_IFNAME"),
+            mac=message.get("IFLA_ADDRESS") or "",
+            mtu=message.get("IFLA_MTU"),
+            up=message["state"] == "up",
+            kind=message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or "",
+            infiniband=message["ifi_type"] == _INFINIBAND,
+            pci=message.get("IFLA_PARENT_DEV_NAME") if message.get("IFLA_PARENT_DEV_BUS_NAME") == "pci" else "",
+            in_use=bool(index in carrying or message.get("IFLA_MASTER") or message["flags"] & _LOOPBACK),
+            has_address=index in addresses,
         )
+        for index, message in found.items()
+    }
 
 
-def _find(ip: Any, move: Move) -> tuple[int, Link] | None:
-    """Return the interface in a pod."""
-    for index, link in _links(ip):
-        if (link.name == move.interface and link.kind == "macvlan") if move.shared else link.is_same(move.link):
+def _find(ip: Any, move: Move, *, shared: bool = False) -> tuple[int, Link] | None:
+    """Return the interface in a namespace, or the one that a pod has instead of a shared one."""
+    for index, link in _links(ip).items():
+        if link.name == move.interface and link.kind == "macvlan" if shared else link.is_same(move.link):
             return index, link
     return None
 
 
 def _send(ip: Any, move: Move, pod: int) -> None:
-    index, link = next(((index, link) for index, link in _links(ip) if link.is_same(move.link)), (0, None))
-    if link is None:
+    found = _find(ip, move)
+    if found is None:
         raise dra.TransientError(
             f"interface {move.link.name} is not on the node: it is in another pod, or was deleted; wait until that pod "
             "has ended, or create it again"
         )
-    if link.in_use:
-        raise dra.TransientError(f"interface {link.name} is in use by the node; remove its route, bridge or bond")
+    if found[1].in_use:
+        raise dra.TransientError(f"interface {found[1].name} is in use by the node; remove its route, bridge or bond")
     if move.shared:
-        options = {"kind": "macvlan", "link": index, "macvlan_mode": "bridge"}
-        ip.link("add", ifname=move.interface, net_ns_fd=pod, **options)
+        ip.link("add", ifname=move.interface, net_ns_fd=pod, kind="macvlan", link=found[0], macvlan_mode="bridge")
     else:
-        _rename(ip, index, move.interface, net_ns_fd=pod)  # one step: it never has a third name
+        _rename(ip, found[0], move.interface, net_ns_fd=pod)  # one step: it never has a third name
 
 
-def _configure(ip: Any, move: Move) -> str:
-    found = _find(ip, move)
+def _configure(ip: Any, move: Move) -> dra.NetworkDeviceData:
+    found = _find(ip, move, shared=move.shared)
     if found is None:
         raise dra.TransientError(f"interface {move.interface} was removed from the pod; the kubelet tries again")
     index, link = found
@@ -124,25 +113,24 @@ def _configure(ip: Any, move: Move) -> str:
         ip.addr("replace", index=index, address=host, prefixlen=int(length))
     for route in move.routes:
         ip.route("replace", dst=route.to, oif=index, **({"gateway": route.via} if route.via else {}))
-    return link.mac
+    return move.network_data(link.mac)
 
 
 def _take(ip: Any, move: Move, host: int) -> None:
-    found = _find(ip, move)
-    if found is not None and move.shared:
+    found = _find(ip, move, shared=move.shared)
+    if found and move.shared:
         ip.link("del", index=found[0])
-    elif found is not None:
+    elif found:
         _rename(ip, found[0], move.link.name, net_ns_fd=host)
 
 
 def _restore(ip: Any, move: Move) -> bool:
-    for index, link in _links(ip):
-        if link.is_same(move.link):
-            if link.name != move.link.name:
-                _rename(ip, index, move.link.name)
-            ip.link("set", index=index, mtu=move.link.mtu, state="up" if move.link.up else "down")
-            return True
-    return False
+    found = _find(ip, move)
+    if found and found[1].name != move.link.name:
+        _rename(ip, found[0], move.link.name)
+    if found:
+        ip.link("set", index=found[0], mtu=move.link.mtu, state="up" if move.link.up else "down")
+    return found is not None
 
 
 def _rename(ip: Any, index: int, name: str, **moved: int) -> None:
@@ -154,10 +142,7 @@ def _in(netns: Path, work: Callable[[Any], T]) -> T:
     """Call ``work`` with a netlink socket in a network namespace, in a thread that ends then."""
 
     def enter() -> T:
-        with netns.open("rb") as namespace:
-            if _LIBC.setns(namespace.fileno(), _CLONE_NEWNET):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(netns))
+        setns(str(netns), flags=0)  # IPRoute(netns=…) would fork this process
         with IPRoute() as ip:
             return work(ip)
 

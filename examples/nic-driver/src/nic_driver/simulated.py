@@ -1,111 +1,88 @@
-"""Simulated interfaces: files in a directory. A profile names them; a pod's namespace is a file with names."""
+"""Simulated interfaces: files in a directory. A profile has them all; a pod's namespace is a file with names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from typing import Any
-from urllib.parse import quote, unquote
 
 import dra_kit as dra
 import yaml
-from typing_extensions import override
+from pydantic import BaseModel
 
 from nic_driver.links import Link, Move, Network
 
-PROFILES = Path(__file__).parent / "profiles"
+
+class Place(BaseModel):
+    """Where an interface is. Hardware returns from a namespace that ends, with its name in the pod."""
+
+    link: Link
+    netns: Path | None = None
+
+    def is_on_node(self) -> bool:
+        """Return whether no pod has the interface."""
+        return self.netns is None or not self.netns.exists()
 
 
 class SimulatedNetwork(Network):
-    """Each interface is a file, in the folder of the node or of a pod; moving it is one rename."""
+    """Each interface is a file with its place."""
 
     def __init__(self, directory: Path) -> None:
-        self._node, self._pods = directory / "node", directory / "pods"
+        self._directory = directory / "node"
         self._lock = RLock()  # discovery and hooks run in different threads
 
-    @override
-    def links(self) -> Iterable[Link]:
+    def links(self) -> list[Link]:
         with self._lock:
-            for folder in self._pods.glob("*"):  # a namespace that ended: hardware returns with its name in the pod
-                if not Path(unquote(folder.name)).exists():
-                    for file in folder.iterdir():
-                        file.rename(self._node / file.name)
-                    folder.rmdir()
-            return [_read(file) for file in sorted(self._node.iterdir())]
+            return [place.link for place in map(_read, sorted(self._directory.iterdir())) if place.is_on_node()]
 
-    @override
-    def attach(self, move: Move, netns: Path) -> str:
-        folder = self._pods / quote(str(netns), safe="")
+    def attach(self, move: Move, netns: Path) -> dra.NetworkDeviceData:
         with self._lock:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not (folder / move.interface).exists():
-                file = self._file(move)
-                if file is None:
-                    raise dra.TransientError(f"interface {move.link.name} is not on the node: it is in another pod")
-                file.rename(folder / move.interface)
-            netns.write_text("".join(f"{file.name}\n" for file in sorted(folder.iterdir())), encoding="utf-8")
-        return move.link.mac
+            if not self._put(move, move.interface, netns, netns):
+                raise dra.TransientError(f"interface {move.link.name} is not on the node: it is in another pod")
+            names = {*netns.read_text(encoding="utf-8").split(), move.interface}
+            netns.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
+        return move.network_data(move.link.mac)
 
-    @override
     def detach(self, move: Move, netns: Path) -> None:
-        moved = self._pods / quote(str(netns), safe="") / move.interface
-        with self._lock:
-            if moved.exists():
-                moved.rename(self._node / move.link.name)
+        self._put(move, move.link.name, None, netns)
 
-    @override
     def restore(self, move: Move) -> bool:
-        with self._lock:
-            file = self._file(move)
-            if file is not None:
-                file.rename(self._node / move.link.name)
-        return file is not None
+        return self._put(move, move.link.name, None, None)
 
-    def _file(self, move: Move) -> Path | None:
-        self.links()
-        return next((file for file in self._node.iterdir() if _read(file).is_same(move.link)), None)
+    def _put(self, move: Move, name: str, netns: Path | None, held: Path | None) -> bool:
+        """Put the interface of a move into a namespace, if it is on the node or in the one that may hold it."""
+        with self._lock:
+            for file in self._directory.iterdir():
+                place = _read(file)
+                if place.link.is_same(move.link) and (place.is_on_node() or place.netns == held):
+                    new = self._directory.with_name("new")  # a kill leaves no incomplete file
+                    changed = Place(link=move.link.model_copy(update={"name": name}), netns=netns)
+                    new.write_text(changed.model_dump_json(), encoding="utf-8")
+                    new.replace(file)
+                    return True
+        return False
 
 
 def make_tree(profile: str, directory: Path) -> None:
-    """Create the sysfs tree, the device files and the interfaces of a profile, if they do not exist.
-
-    A profile is a list of cards. Their keys are ``interface``, ``pci`` and ``root`` (PCIe root), and may be
-    ``functions`` (number of virtual functions), ``numa``, ``rdma`` and ``uplink`` (has the default route).
-    """
-    made, number = directory / "new", 0
-    if (directory / "node").exists():
-        return
-    made.mkdir(parents=True, exist_ok=True)
-    for card in yaml.safe_load((PROFILES / f"{profile}.yaml").read_text(encoding="utf-8")):
-        for index in range(card.get("functions", 0) + 1):  # 0: the card itself
-            name = card["interface"] + (f"v{index - 1}" if index else "")
-            address, uplink = f"{card['pci'][:-1]}{index}", not index and "uplink" in card
-            link = Link(name=name, mac=f"02:00:00:00:00:{number:02x}", pci=address, in_use=uplink)
-            (made / name).write_text(link.model_dump_json(), encoding="utf-8")
-            _make_function(directory, card, index, address, f"uverbs{number}")
-            number += 1
-    made.rename(directory / "node")  # last: a tree with it is complete
+    """Create the sysfs tree, the device files and the interfaces of a profile, if they do not exist."""
+    if not (directory / "node").exists():
+        made = Path(tempfile.mkdtemp(dir=directory.parent))  # a tree that exists is complete
+        _make(made, yaml.safe_load((Path(__file__).parent / "profiles" / f"{profile}.yaml").read_text("utf-8")))
+        made.rename(directory)
 
 
-def _make_function(directory: Path, card: Mapping[str, Any], index: int, address: str, rdma: str) -> None:
-    devices, bus = directory / "sys" / "devices" / card["root"], directory / "sys" / "bus" / "pci" / "devices"
-    folder, files = devices / address, directory / "dev" / "infiniband"
-    for path in (folder, bus, files):
-        path.mkdir(parents=True, exist_ok=True)
-    for name, value in {"vendor": "0x15b3", "device": "0x101e", "numa_node": card.get("numa", -1)}.items():
-        (folder / name).write_text(f"{value}\n", encoding="utf-8")
-    links = {bus / address: folder}
-    if index:
-        links |= {folder / "physfn": devices / card["pci"], devices / card["pci"] / f"virtfn{index - 1}": folder}
-    for link, target in links.items():
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
-    if card.get("rdma"):
-        (folder / "infiniband_verbs" / rdma).mkdir(parents=True, exist_ok=True)
-        for name in (rdma, "rdma_cm"):
-            (files / name).touch()
+def _make(place: Path, content: Mapping[str, Any] | str | int) -> None:
+    if isinstance(content, Mapping):
+        place.mkdir(parents=True, exist_ok=True)
+        for name, part in content.items():
+            _make(place / name, part)
+    elif str(content).startswith("->"):
+        place.symlink_to(str(content).removeprefix("->").strip())
+    else:
+        place.write_text(str(content), encoding="utf-8")
 
 
-def _read(file: Path) -> Link:
-    return Link.model_validate_json(file.read_text(encoding="utf-8")).model_copy(update={"name": file.name})
+def _read(file: Path) -> Place:
+    return Place.model_validate_json(file.read_text(encoding="utf-8"))

@@ -1,0 +1,287 @@
+"""Pods in networks of CNI plugins: a script that does what its configuration says, as plugins with several names."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dra_kit as dra
+import pytest
+import yaml
+from conftest import Namespaces
+from dra_kit.testing import BlockingBench, sandbox, unit
+
+from nic_driver.cni import Plugins
+from nic_driver.driver import driver
+from nic_driver.inventory import CNI, Host, Inventory
+from nic_driver.pci import Pci
+from nic_driver.settings import Settings
+from nic_driver.simulated import SimulatedNetwork
+
+PROJECT = Path(__file__).parents[1]
+STORY = PROJECT / "stories" / "cni-chain"
+
+
+@pytest.fixture
+def bin_(tmp_path: Path) -> Path:
+    """A directory with the CNI plugins ``first``, ``second`` and ``third``."""
+    source = (Path(__file__).parent / "cni_plugin.py").read_text(encoding="utf-8")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("first", "second", "third"):
+        (folder / name).write_text(f"#!{sys.executable}\n{source}", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def config(log: Path) -> Callable[..., dict[str, Any]]:
+    """Returns a CniConfig of plugins ``first``, ``second`` and so on, each with its own configuration."""
+
+    def make(*plugins: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        names = ("first", "second", "third")
+        named = [{"type": name, "log": str(log)} | plugin for name, plugin in zip(names, plugins, strict=False)]
+        conflist = {"cniVersion": "1.0.0", "name": "blue", "plugins": named, **fields}
+        return {"apiVersion": "nic.example.com/v1", "kind": "CniConfig", "interface": "net1", "conflist": conflist}
+
+    return make
+
+
+@contextmanager
+def bench(bin_: Path, enter: list[str] | None = None, **given: Any) -> Iterator[BlockingBench]:
+    settings = Settings(cni_bin=bin_, **{"cni_plugins": "*", "cni_timeout": 60, **given})
+    plugins = Plugins(settings, bin_.parent / "attachments", enter or [])
+    with unit(driver, hardware=Host(SimulatedNetwork(bin_), Pci(), plugins), settings=settings) as made:
+        yield made
+
+
+def calls(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def commands(log: Path) -> list[str]:
+    return [f"{call['command']} {call['config']['type']}" for call in calls(log)]
+
+
+def test_pod_gets_the_interface_that_a_chain_makes(
+    namespaces: Namespaces, host: Path, bin_: Path, log: Path, config: Any
+) -> None:
+    pod = namespaces.new()
+    with bench(bin_, ["nsenter", f"--net={host}"]) as b:
+        b.prepare("blue", [CNI], config=config({"veth": "10.22.0.2/24"}, {}))
+        [facts] = b.pod_starts(b.pod(netns=pod))
+        assert namespaces.facts(pod) == {"net1": (1500, ["10.22.0.2"])}
+        assert len(namespaces.facts(host)) == 5  # and two veth pairs
+        network = facts.status.network_data
+        assert (network.interface_name, network.ips) == ("net1", ["10.22.0.2/24"])
+        assert re.fullmatch("([0-9a-f]{2}:){5}[0-9a-f]{2}", network.hardware_address)
+        assert facts.metadata.network_data == network
+        assert facts.status.data["last"] == "second"
+
+        b.pod_stops(b.pod(netns=pod))
+        b.unprepare("blue")
+    assert namespaces.facts(pod) == {}
+    assert len(namespaces.facts(host)) == 4
+
+
+def test_plugins_get_the_parameters_of_cni(bin_: Path, log: Path, config: Any, tmp_path: Path) -> None:
+    netns = tmp_path / "netns"
+    netns.touch()
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({"capabilities": {"mac": True}, "mtu": 9000}, {}))
+        b.pod_starts(b.pod(netns=netns))
+        b.pod_stops(b.pod(netns=netns))
+
+    assert commands(log) == ["ADD first", "ADD second", "DEL second", "DEL first"]
+    first, second, *deleted = calls(log)
+    parameters = {name: text for name, text in first.items() if name not in {"command", "config"}}
+    assert parameters == {
+        "containerid": "sandbox-pod",
+        "netns": str(netns),
+        "ifname": "net1",
+        "path": str(bin_),
+        "args": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;K8S_POD_UID=uid-pod;"
+        "K8S_POD_INFRA_CONTAINER_ID=sandbox-pod",
+    }
+    assert all(call.items() >= parameters.items() for call in (second, *deleted))
+    plain = {"type": "first", "log": str(log), "mtu": 9000, "cniVersion": "1.0.0", "name": "blue"}
+    assert first["config"] == plain
+    assert second["config"]["prevResult"]["last"] == "first"
+    assert [call["config"]["prevResult"]["last"] for call in deleted] == ["second", "second"]
+
+
+def test_pod_is_added_once(bin_: Path, log: Path, config: Any, tmp_path: Path) -> None:
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({}))
+        assert b.pod_starts() == b.pod_starts()
+        b.unprepare("blue")
+        b.unprepare("blue")
+    assert commands(log) == ["ADD first", "DEL first"]
+
+
+def test_pods_that_share_a_claim_are_added_and_deleted_separately(bin_: Path, log: Path, config: Any) -> None:
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({}))
+        b.pod_starts("one")
+        b.pod_starts("two")
+        b.pod_stops("one")
+        b.unprepare("blue")
+    assert [(call["command"], call["containerid"]) for call in calls(log)] == [
+        ("ADD", "sandbox-one"),
+        ("ADD", "sandbox-two"),
+        ("DEL", "sandbox-one"),
+        ("DEL", "sandbox-two"),
+    ]
+
+
+def test_namespace_that_has_ended_is_empty_in_del(bin_: Path, log: Path, config: Any, tmp_path: Path) -> None:
+    netns = tmp_path / "netns"
+    netns.touch()
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({}))
+        b.pod_starts(b.pod(netns=netns))
+        netns.unlink()
+        b.unprepare("blue")
+    assert [(call["command"], call["netns"]) for call in calls(log)] == [("ADD", str(netns)), ("DEL", "")]
+
+
+@pytest.mark.parametrize(
+    ("printed", "message"),
+    [
+        ('{"cniVersion": "1.0.0", "code": 11, "msg": "no address left", "details": "in 10.22.0.0/24"}',
+         "no address left in 10.22.0.0/24"),
+        ("Segmentation fault", "Segmentation fault"),
+        ("", "exit status 1"),
+    ],
+)  # fmt: skip
+def test_pod_does_not_start_if_a_plugin_fails(bin_: Path, log: Path, config: Any, printed: str, message: str) -> None:
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({}, {"fail": {"ADD": printed}}, {}))
+        text = f"CNI plugin second failed with ADD of interface net1 in network blue: {message}; change the conflist"
+        with pytest.raises(dra.TransientError, match=re.escape(text)):
+            b.pod_starts()
+        b.pod_stops()
+    assert commands(log) == ["ADD first", "ADD second", "DEL third", "DEL second", "DEL first"]
+    assert "prevResult" not in calls(log)[2]["config"]
+
+
+def test_plugin_that_hangs_is_killed_with_its_processes(bin_: Path, log: Path, config: Any, tmp_path: Path) -> None:
+    with bench(bin_, cni_timeout=3) as b:
+        b.prepare("blue", [CNI], config=config({"hang": "ADD"}))
+        with pytest.raises(dra.TransientError, match=r"it has not finished after 3.0 s \(cni_timeout\)"):
+            b.pod_starts()
+        b.pod_stops()
+    assert commands(log) == ["ADD first", "DEL first"]
+    own = f"CNI_PATH={bin_}".encode()
+    environments = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/environ") if is_readable(file)]
+    assert not [text for text in environments if own in text.split(b"\0")]
+
+
+def is_readable(file: Path) -> bool:
+    try:
+        return bool(file.read_bytes())
+    except OSError:
+        return False
+
+
+def test_failed_del_is_repeated(bin_: Path, log: Path, config: Any, tmp_path: Path) -> None:
+    repaired = tmp_path / "repaired"
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({"fail": {"DEL": "busy"}, "repaired": str(repaired)}))
+        b.pod_starts()
+        for undo in (b.pod_stops, lambda: b.unprepare("blue")):
+            with pytest.raises(dra.TransientError, match=r"CNI plugin first failed with DEL of interface net1 .* busy"):
+                undo()
+        repaired.touch()
+        b.unprepare("blue")
+    assert commands(log) == ["ADD first", *["DEL first"] * 3]
+
+
+def test_invalid_output_fails_the_pod(bin_: Path, config: Any) -> None:
+    (bin_ / "first").write_text("#!/bin/sh\necho done\n")
+    with bench(bin_) as b:
+        b.prepare("blue", [CNI], config=config({}))
+        with pytest.raises(dra.TransientError, match=r"CNI plugin first failed with ADD .* Invalid JSON"):
+            b.pod_starts()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        ({"type": "bridge"}, "CNI plugin bridge is not in /.*/bin of the node; add it, or change the conflist"),
+        ({"ipam": {"type": "dhcp"}}, "CNI plugin dhcp is not in cni_plugins of the driver"),
+        ({"type": "../first"}, "CNI plugin ../first is not in cni_plugins"),
+        ({"type": None}, "CNI plugin None is not in cni_plugins"),
+    ],
+)
+def test_claim_of_an_unknown_plugin_is_not_prepared(
+    bin_: Path, log: Path, config: Any, plugin: dict[str, Any], message: str
+) -> None:
+    with bench(bin_, cni_plugins="first,bridge") as b:
+        with pytest.raises(dra.TransientError, match=f"network blue cannot be used: {message}"):
+            b.prepare("blue", [CNI], config=config(plugin))
+    assert commands(log) == []
+
+
+def test_claim_without_network_is_not_prepared(bin_: Path) -> None:
+    with (
+        bench(bin_) as b,
+        pytest.raises(dra.PermanentError, match="request device names no network: it has no CniConfig"),
+    ):
+        b.prepare("blue", [CNI])
+
+
+@pytest.mark.parametrize(("plugins", "offered"), [("", []), ("bridge", [CNI])])
+def test_networks_are_offered_only_if_plugins_are_listed(
+    tmp_path: Path, plugins: str, offered: list[dra.Device]
+) -> None:
+    class Context:
+        settings = Settings(cni_plugins=plugins)
+
+        def prepared(self) -> dict[str, dra.PreparedClaim]:
+            return {}
+
+    inventory = Inventory()
+    inventory.context = Context()  # type: ignore[assignment]
+    inventory.hardware = Host(SimulatedNetwork(tmp_path), Pci(), Plugins(Context.settings, tmp_path))
+    (tmp_path / "node").mkdir()
+    assert list(inventory.discover()) == [offered]
+
+
+def test_each_add_is_followed_by_del_after_the_driver_was_killed(
+    bin_: Path, log: Path, config: Any, tmp_path: Path
+) -> None:
+    """It is killed while a plugin runs; that plugin is killed, too, before its DEL."""
+    repaired = tmp_path / "repaired"
+    settings = {"cni_plugins": "*", "cni_bin": str(bin_)}
+    claim, pod = yaml.safe_load_all((STORY / "pod.yaml").read_text())
+    hangs = config({"hang": "ADD", "repaired": str(repaired)}, {})
+    claim["spec"]["devices"]["config"][0]["opaque"]["parameters"] = hangs
+    with sandbox(str(PROJECT), settings=settings) as bed:
+        with bed.harness("killed", directory=tmp_path, process=True) as harness:
+            harness.apply(claim)
+            harness.apply(pod)
+            harness.wait_for(lambda: calls(log))
+            harness.kill(restart=False)
+            repaired.touch()
+            harness.start()
+            harness.wait("client")
+            harness.delete("Pod/client")
+            harness.wait_gone("Pod/client")
+            harness.wait_for(lambda: {call["containerid"] for call in calls(log)} == deleted(log))
+
+
+def deleted(log: Path) -> set[str]:
+    """Return the sandboxes whose last call was DEL of the first plugin."""
+    last = {call["containerid"]: (call["command"], call["config"]["type"]) for call in calls(log)}
+    return {sandbox for sandbox, call in last.items() if call == ("DEL", "first")}
