@@ -1,4 +1,4 @@
-"""The drivers of examples/cpu-driver on a real node: containers get their cpusets from containerd."""
+"""The driver of examples/cpu-driver on a real node: containers get their cpusets from containerd."""
 
 from __future__ import annotations
 
@@ -12,31 +12,6 @@ from tests.cluster.plane import Plane
 
 PROJECT = REPOSITORY / "examples" / "cpu-driver"
 
-ORDER = """
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: memory}
-spec:
-  devices: {requests: [{name: memory, exactly: {deviceClassName: dra.memory, capacity: {requests: {size: 64Mi}}}}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: solver}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-    - name: main
-      image: busybox:stable
-      command: [sh, -c, "while sleep 1; do grep Mems_allowed_list /proc/self/status; done"]
-      resources: {claims: [{name: memory}]}
-  resourceClaims: [{name: memory, resourceClaimName: memory}]
-"""
-EXPECTED = """
-pods: {solver: {phase: Running, containers: {main: {output: "Mems_allowed_list:\\t0"}}}}
-claims: {memory: {devices: [memory-0]}}
-"""
-
 pytestmark = pytest.mark.alone  # it pins every container of the node
 
 
@@ -47,16 +22,3 @@ async def test_shared_pool_shrinks_and_grows(node_plane: Plane) -> None:
     with node_driver(node_plane, PROJECT, "dra.cpu", classes=classes) as driver:
         async with driver.cluster() as cluster:
             await play(PROJECT / "stories" / "shared-pool", cluster)
-
-
-async def test_container_allocates_on_the_numa_node_of_its_claim(
-    node_plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "order.yaml").write_text(ORDER, encoding="utf-8")
-    (tmp_path / "expect.yaml").write_text(EXPECTED, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", f"{PROJECT / 'src'}:{REPOSITORY}")
-    classes = (PROJECT / "memory" / "deviceclasses.yaml").read_text(encoding="utf-8")
-    target = "cpu_driver.memory:driver"
-    with node_driver(node_plane, target, "dra.memory", classes=classes, directory=tmp_path) as driver:
-        async with driver.cluster() as cluster:
-            await play(tmp_path, cluster)
