@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -188,9 +186,3 @@ def test_demo() -> None:
     with sandbox(str(MEMORY)) as bed, bed.harness("demo", directory=PROJECT) as cluster:
         cluster.apply(PROJECT / "demo" / "memory.yaml")
         assert cluster.wait("memory", phase="Running")
-
-
-def test_values_are_what_the_command_generates() -> None:
-    command = [sys.executable, "-m", "dra_kit", "chart", "memory", "--values", "-"]
-    made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-    assert (MEMORY / "values.yaml").read_text(encoding="utf-8") == made, "`make values`, and look at `git diff`"
