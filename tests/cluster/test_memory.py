@@ -1,4 +1,4 @@
-"""The driver of memory in examples/cpu-driver on a real node: containerd pins containers to their NUMA node."""
+"""The driver of memory of examples/cpu-driver on a real node: containers get their memory nodes from containerd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.cluster.node_driver import node_driver, play
 from tests.cluster.plane import Plane
 
 PROJECT = REPOSITORY / "examples" / "cpu-driver"
-
 ORDER = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim

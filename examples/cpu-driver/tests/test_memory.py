@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import dra_kit as dra
@@ -14,20 +12,29 @@ from dra_kit.testing import BlockingBench, sandbox, unit
 from hypothesis import given, settings
 from hypothesis.strategies import dictionaries, integers, sampled_from
 
-from cpu_driver.memory import driver
+from cpu_driver.memory import MemoryProvider, driver, open_memory
 from cpu_driver.settings import NodeSettings
-from tests.machines import PROJECT, memory
+from tests.machines import PROJECT, Context
 
 MEMORY = PROJECT / "memory"
 ATTRIBUTES = [f"resource.kubernetes.io/{name}" for name in ("numaNode", "hugeTLB", "pageSize")]
 
 
-DEVICES = memory(MEMORY / "sysfs")
+def published(sysfs: Path) -> Mapping[str, dra.Device]:
+    """The devices that the driver publishes of a fake machine, by name."""
+    provider = MemoryProvider()
+    provider.context = Context(NodeSettings(sysfs=sysfs, kubelet_root=sysfs))  # type: ignore[assignment]
+    provider.hardware = open_memory(provider.context)
+    [found] = provider.discover()
+    return {device.name: device for device in found}
+
+
+DEVICES = published(MEMORY / "sysfs")
 
 
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
-    """The files of the fake machine, with the cgroup of a pod."""
+    """A copy of the files of the fake machine, to be changed."""
     shutil.copytree(MEMORY / "sysfs", tmp_path / "sysfs")
     return tmp_path / "sysfs"
 
@@ -45,8 +52,9 @@ def prepare(bench: BlockingBench, claim: str = "claim", **sizes: str) -> list[dr
     return bench.prepare(claim, devices, requests=list(sizes), capacity={"size": size})
 
 
-def started(bench: BlockingBench, **arguments: str) -> dra.ContainerAdjustment:
-    adjustment = bench.container_starts(**arguments)
+def started(bench: BlockingBench, *devices: str) -> dra.ContainerAdjustment:
+    """What a container gets that uses these devices, or all of the pod."""
+    adjustment = bench.container_starts(devices=devices or None)
     assert adjustment is not None
     return adjustment
 
@@ -70,22 +78,22 @@ def test_memory_and_hugepages_of_numa_nodes_are_devices() -> None:
     assert all(device.allow_multiple_allocations for device in DEVICES.values())
 
 
-def test_numa_node_without_memory_is_not_memory(sysfs: Path) -> None:
+def test_numa_node_without_memory_is_not_published(sysfs: Path) -> None:
     node = sysfs / "devices/system/node/node1"
     shutil.rmtree(node / "hugepages")
     (node / "meminfo").write_text("Node 1 MemTotal:       0 kB\n", encoding="utf-8")
-    assert list(memory(sysfs)) == ["memory-0", "hugepages-2mi-0"]
+    assert list(published(sysfs)) == ["memory-0", "hugepages-2mi-0"]
 
 
-def test_single_hugepage_is_memory(sysfs: Path) -> None:
+def test_single_hugepage_is_published(sysfs: Path) -> None:
     (sysfs / "devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages").write_text("1\n", encoding="utf-8")
-    assert str(memory(sysfs)["hugepages-1gi-0"].to_v1().capacity["size"].value) == "1Gi"
+    assert str(published(sysfs)["hugepages-1gi-0"].to_v1().capacity["size"].value) == "1Gi"
 
 
 def test_memory_of_this_machine_can_be_read() -> None:
     if not Path("/sys/devices/system/node/node0/meminfo").exists():
         pytest.skip("sysfs does not show NUMA nodes here")
-    assert "memory-0" in memory(Path("/sys"))
+    assert "memory-0" in published(Path("/sys"))
 
 
 def test_kubelet_with_a_static_memory_manager_is_refused(tmp_path: Path) -> None:
@@ -146,7 +154,7 @@ def test_pod_may_use_the_hugepages_of_all_its_claims(bench: BlockingBench, sysfs
     folder = sysfs / "fs/cgroup/kubepods/podpod"
     folder.mkdir(parents=True)
     for _ in range(2):  # containers restart
-        started(bench, devices=["hugepages-2mi-0"])
+        started(bench, "hugepages-2mi-0")
         assert {file.name: file.read_text() for file in folder.iterdir()} == {"hugetlb.2MB.max": str(10 << 20)}
 
 
@@ -178,9 +186,3 @@ def test_demo() -> None:
     with sandbox(str(MEMORY)) as bed, bed.harness("demo", directory=PROJECT) as cluster:
         cluster.apply(PROJECT / "demo" / "memory.yaml")
         assert cluster.wait("memory", phase="Running")
-
-
-def test_values_are_what_the_command_generates() -> None:
-    command = [sys.executable, "-m", "dra_kit", "chart", "memory", "--values", "-"]
-    made = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-    assert (MEMORY / "values.yaml").read_text(encoding="utf-8") == made, "`make values`, and look at `git diff`"

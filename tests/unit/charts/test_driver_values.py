@@ -84,9 +84,10 @@ def write(project: Path, text: str) -> None:
     (project / "deploy" / "values.yaml").write_text(textwrap.dedent(text))
 
 
-@pytest.mark.parametrize("example", ["pizza-driver", "gpu-driver", "nic-driver", "cpu-driver"])
-def test_the_file_of_an_example_is_what_the_command_makes(example: str) -> None:
+@pytest.mark.parametrize("example", ["pizza-driver", "gpu-driver", "nic-driver", "cpu-driver", "cpu-driver/memory"])
+def test_the_file_of_an_example_is_what_the_command_makes(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     project = EXAMPLES / example
+    monkeypatch.syspath_prepend(project.parent / "src")  # the code of the second driver of a project
     assert (project / "values.yaml").read_text() == made(project), "`make chart`, and look at `git diff`"
 
 
@@ -97,8 +98,9 @@ def test_the_file_of_an_example_is_what_the_command_makes(example: str) -> None:
         (EXAMPLES / "gpu-driver", "gpu"),
         (EXAMPLES / "nic-driver", "nic"),
         (EXAMPLES / "cpu-driver", "cpu"),
+        (EXAMPLES / "cpu-driver", "memory"),
     ],
-    ids=["pizza", "gpu", "nic", "cpu"],
+    ids=["pizza", "gpu", "nic", "cpu", "memory"],
 )
 def test_one_command_that_a_page_names_installs_an_example(page: Path, name: str) -> None:
     text = (page / "README.md").read_text()
