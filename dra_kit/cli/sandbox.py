@@ -32,9 +32,9 @@ from dra_kit.cli.sandbox_drivers import (
     given_settings,
     load_stories,
     load_targets,
-    node_profiles,
-    profiles_with_stories,
+    node_shapes,
     sandbox_driver,
+    shapes_with_stories,
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
@@ -45,7 +45,7 @@ from dra_kit.text import did_you_mean
 if TYPE_CHECKING:
     import asyncio
 
-    from dra_kit.sandbox.cluster import SandboxSettings
+    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.dev.session import DevSession
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView
@@ -345,7 +345,6 @@ def _unused_project_hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> SandboxSession:
-    from dra_kit.sandbox.cluster import Sandbox
     from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
     from dra_kit.sandbox.run.session import RunTask, SandboxSession
 
@@ -366,7 +365,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
         replace(
             settings := sandbox_settings(options),
             edited=tuple(sorted({name for story in stories for name in story.edited})),
-            profiles=profiles_with_stories(settings.profiles, stories),
+            shapes=shapes_with_stories(settings.shapes, stories),
         ),
         RunTask(
             files=options["files"],
@@ -413,7 +412,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         kubeconfig=options["kubeconfig"],
         webhook=options["webhook"],
         network_namespaces=options["network_namespaces"],
-        profiles=node_profiles(options["capacity"], options["labels"]),
+        shapes=node_shapes(options["capacity"], options["labels"]),
     )
 
 

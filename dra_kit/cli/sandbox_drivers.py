@@ -19,7 +19,7 @@ from dra_kit.errors import ConfigurationError
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
-    from dra_kit.sandbox.kubelet.environment import NodeProfile
+    from dra_kit.sandbox.kubelet.environment import NodeShape
     from dra_kit.sandbox.stories.story import Story
 
 
@@ -173,7 +173,7 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
     )
 
 
-def node_profiles(capacity: Sequence[str], labels: Sequence[str]) -> dict[str, NodeProfile]:
+def node_shapes(capacity: Sequence[str], labels: Sequence[str]) -> dict[str, NodeShape]:
     """Return the capacity and labels of nodes that the options give, by node name; ``*`` is every node.
 
     Raises:
@@ -181,12 +181,12 @@ def node_profiles(capacity: Sequence[str], labels: Sequence[str]) -> dict[str, N
     """
     if not (capacity or labels):
         return {}
-    from dra_kit.sandbox.kubelet.environment import NodeProfile
+    from dra_kit.sandbox.kubelet.environment import NodeShape
 
     capacity_of = _by_node("--node-capacity", capacity, "cpu=8")
     labels_of = _by_node("--node-labels", labels, "zone=a")
     return {
-        node: NodeProfile(capacity=capacity_of.get(node, {}), labels=labels_of.get(node, {}))
+        node: NodeShape(capacity=capacity_of.get(node, {}), labels=labels_of.get(node, {}))
         for node in {**capacity_of, **labels_of}
     }
 
@@ -206,24 +206,24 @@ def _by_node(flag: str, texts: Sequence[str], example: str) -> dict[str, dict[st
     return found
 
 
-def profiles_with_stories(given: Mapping[str, NodeProfile], stories: Sequence[Story]) -> dict[str, NodeProfile]:
+def shapes_with_stories(given: Mapping[str, NodeShape], stories: Sequence[Story]) -> dict[str, NodeShape]:
     """Return the capacity and labels that stories need of nodes, overridden by those that options give.
 
     Raises:
         ConfigurationError: two stories need different ones.
     """
-    found: dict[str, NodeProfile] = {}
+    found: dict[str, NodeShape] = {}
     for story in stories:
-        for node, profile in story.nodes.items():
-            known = found.get(node, profile)
-            found[node] = known.overridden_by(profile)
-            if found[node] != profile.overridden_by(known):
+        for node, shape in story.nodes.items():
+            known = found.get(node, shape)
+            found[node] = known.overridden_by(shape)
+            if found[node] != shape.overridden_by(known):
                 raise ConfigurationError(
                     f"story {story.name} needs other capacity or labels of node {node} than a story before it; run "
                     "them one by one"
                 )
-    for node, profile in given.items():
-        found[node] = found.get(node, profile).overridden_by(profile)
+    for node, shape in given.items():
+        found[node] = found.get(node, shape).overridden_by(shape)
     return found
 
 

@@ -32,7 +32,7 @@ from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.sandbox.kubelet.environment import NodeProfile, check_profiles, node_profile
+from dra_kit.sandbox.kubelet.environment import NodeShape, check_shapes, node_shape
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
 
@@ -54,7 +54,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         roles: run the drivers' roles; if False, they are run outside the sandbox.
         accounts: the service accounts that the roles run as; None for the administrator.
         network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
-        profiles: capacity and labels of Nodes, by node name; ``*`` is every node.
+        shapes: capacity and labels of Nodes, by node name; ``*`` is every node.
     """
 
     nodes: int = 1
@@ -69,7 +69,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     roles: bool = True
     accounts: RoleAccounts | None = None
     network_namespaces: bool = False
-    profiles: Mapping[str, NodeProfile] = field(default_factory=dict)
+    shapes: Mapping[str, NodeShape] = field(default_factory=dict)
 
     @property
     def node_names(self) -> list[str]:
@@ -106,7 +106,7 @@ class Sandbox:
     It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
 
     Raises:
-        ConfigurationError: two drivers have the same name, or a profile of a node is invalid.
+        ConfigurationError: two drivers have the same name, or a shape of a node is invalid.
         SandboxError: a driver does not come up; the message says why.
     """
 
@@ -118,7 +118,7 @@ class Sandbox:
         observers: Sequence[SandboxObserver] = (),
     ) -> None:
         self._settings = settings or SandboxSettings()
-        check_profiles(self._settings.profiles, self._settings.node_names)
+        check_shapes(self._settings.shapes, self._settings.node_names)
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
@@ -226,7 +226,7 @@ class Sandbox:
             declared_features=self._settings.gates.declared_by_nodes,
             observer=self._acted,
             intake=self._intake,
-            profile=node_profile(self._settings.profiles, name),
+            shape=node_shape(self._settings.shapes, name),
             network_namespaces=self._settings.network_namespaces,
         )
         await self._stack.enter_async_context(node)

@@ -23,7 +23,7 @@ from dra_kit.sandbox.drivers.sandbox_driver import (
     successor_loader,
 )
 from dra_kit.sandbox.drivers.settings import settings_by_driver
-from dra_kit.sandbox.kubelet.environment import NodeProfile
+from dra_kit.sandbox.kubelet.environment import NodeShape
 from dra_kit.sandbox.run.detached import leave_record
 from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.manifests import apply_files
@@ -164,8 +164,8 @@ def sandbox(
         time_scale=time_scale,
         edited=tuple(editable),
         network_namespaces=network_namespaces,
-        profiles={
-            node: NodeProfile(capacity=(node_capacity or {}).get(node, {}), labels=(node_labels or {}).get(node, {}))
+        shapes={
+            node: NodeShape(capacity=(node_capacity or {}).get(node, {}), labels=(node_labels or {}).get(node, {}))
             for node in {**(node_capacity or {}), **(node_labels or {})}
         },
     )

@@ -26,7 +26,7 @@ from dra_kit.sandbox.drivers.node_driver import NodeDriver
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
 from dra_kit.sandbox.drivers.settings import BOOT_ID, cdi_directory, node_settings, nri_socket
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint
-from dra_kit.sandbox.kubelet.environment import NodeProfile
+from dra_kit.sandbox.kubelet.environment import NodeShape
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.records import RecordObserver
 
@@ -38,7 +38,7 @@ class SandboxNode:
 
     Args:
         directory: everything of the node lies below it; a short path, for sockets.
-        profile: labels and capacity of the Node.
+        shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
     """
 
@@ -54,7 +54,7 @@ class SandboxNode:
         declared_features: Sequence[str] = (),
         observer: RecordObserver,
         intake: OutputReader,
-        profile: NodeProfile | None = None,
+        shape: NodeShape | None = None,
         network_namespaces: bool = False,
     ) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class SandboxNode:
             runtime=self.runtime,
             cdi_dirs=(self.cdi_dir,),
             time_scale=time_scale,
-            profile=profile,
+            shape=shape,
             declared_features=declared_features,
             observer=observer,
         )

@@ -174,10 +174,10 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
 
 
 EVERY_NODE: Final = "*"
-"""Stands for every node where profiles are given by the name of the node."""
+"""Stands for every node where shapes are given by the name of the node."""
 
 
-class NodeProfile(Struct, frozen=True, kw_only=True):
+class NodeShape(Struct, frozen=True, kw_only=True):
     """What a Node has in addition to what its kubelet finds on this machine, or instead of it.
 
     Attributes:
@@ -188,30 +188,30 @@ class NodeProfile(Struct, frozen=True, kw_only=True):
     capacity: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def overridden_by(self, other: NodeProfile) -> NodeProfile:
-        """Return a profile that has everything of both, and that of the other one where both have it."""
-        return NodeProfile(
+    def overridden_by(self, other: NodeShape) -> NodeShape:
+        """Return a shape that has everything of both, and that of the other one where both have it."""
+        return NodeShape(
             capacity={**self.capacity, **other.capacity},
             labels={**self.labels, **other.labels},
         )
 
 
-def node_profile(profiles: Mapping[str, NodeProfile], node: str) -> NodeProfile:
-    """Return the profile of a node: that of every node, overridden by its own."""
-    return profiles.get(EVERY_NODE, NodeProfile()).overridden_by(profiles.get(node, NodeProfile()))
+def node_shape(shapes: Mapping[str, NodeShape], node: str) -> NodeShape:
+    """Return the shape of a node: that of every node, overridden by its own."""
+    return shapes.get(EVERY_NODE, NodeShape()).overridden_by(shapes.get(node, NodeShape()))
 
 
-def check_profiles(profiles: Mapping[str, NodeProfile], nodes: Sequence[str]) -> None:
-    """Check the profiles of nodes, which are given by name.
+def check_shapes(shapes: Mapping[str, NodeShape], nodes: Sequence[str]) -> None:
+    """Check the shapes of nodes, which are given by name.
 
     Raises:
         ConfigurationError: a node does not exist, or a resource, quantity or label is invalid.
     """
-    for node, profile in profiles.items():
+    for node, shape in shapes.items():
         if node != EVERY_NODE and node not in nodes:
             hint = did_you_mean(node, nodes) or ";"
             raise ConfigurationError(f"unknown node {node!r}{hint} nodes of the sandbox: {', '.join(nodes)}")
-        for resource, quantity in profile.capacity.items():
+        for resource, quantity in shape.capacity.items():
             where = f"capacity {resource}={quantity} of {_title(node)} is invalid"
             if problems := names.label_key(resource):
                 raise ConfigurationError(f"{where}: {problems[0]}")
@@ -221,7 +221,7 @@ def check_profiles(profiles: Mapping[str, NodeProfile], nodes: Sequence[str]) ->
                 raise ConfigurationError(f"{where}: use a quantity such as 8, 500m or 32Gi") from None
             if negative:
                 raise ConfigurationError(f"{where}: it must not be negative")
-        for key, value in profile.labels.items():
+        for key, value in shape.labels.items():
             if problems := [*names.label_key(key), *names.label_value(value)]:
                 raise ConfigurationError(f"label {key}={value} of {_title(node)} is invalid: {problems[0]}")
 

@@ -25,7 +25,7 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
-from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeProfile, service_variables
+from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeShape, service_variables
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
@@ -49,7 +49,7 @@ class NodeKubelet:
         cdi_dirs: the directories of CDI specs, in increasing priority.
         time_scale: all of the kubelet's waits are divided by this: retries, back-offs, grace periods, the delay before
             slices are wiped. Deadlines of the calls to drivers are not.
-        profile: labels and capacity of the Node in addition to those that every kubelet sets.
+        shape: labels and capacity of the Node in addition to those that every kubelet sets.
         address: the address of the node and its pods, which have no separate network.
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
         declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
@@ -65,7 +65,7 @@ class NodeKubelet:
         runtime: ProcessRuntime,
         cdi_dirs: Sequence[Path] = DEFAULT_DIRECTORIES,
         time_scale: float = 1.0,
-        profile: NodeProfile | None = None,
+        shape: NodeShape | None = None,
         address: str = "127.0.0.1",
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
@@ -78,14 +78,14 @@ class NodeKubelet:
         self._time_scale = time_scale
         self._observe = observer
         self._declared_features = tuple(declared_features)
-        profile = profile or NodeProfile()
-        self._resources = {**host_capacity(), **profile.capacity}
+        shape = shape or NodeShape()
+        self._resources = {**host_capacity(), **shape.capacity}
         # no Service is routed here, so that the variables lead to the server itself
         server = urlsplit(client.server)
         services = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
         self._node = NodeFacts(node_name, address, self._resources, services)
         self._volumes = ProjectedVolumes(client, kubelet_dir, self._node)
-        self._labels = dict(profile.labels)
+        self._labels = dict(shape.labels)
         self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
         self._wiper = SliceWiper(

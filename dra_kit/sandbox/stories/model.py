@@ -316,7 +316,7 @@ class Namespace(StoryPart):
     labels: Mapping[str, str] = Field(default={}, description="The labels of the namespace.")
 
 
-class Node(StoryPart):
+class StoryNode(StoryPart):
     """A Node of the sandbox, in addition to what its kubelet finds on this machine, or instead of it."""
 
     capacity: Mapping[str, str | float] = Field(
@@ -333,7 +333,7 @@ class StoryFile(Expectation):
         description="Further drivers that the story needs, in addition to that of the command. TARGETs: "
         "`./nic.py` or a folder, relative to the story's folder; or `module:attr`.",
     )
-    nodes: Mapping[str, Node] = Field(
+    nodes: Mapping[str, StoryNode] = Field(
         default={},
         description="Capacity and labels of nodes that the story needs, by the name of the node; `*` is every node. "
         "For `dra-kit sandbox`; other clusters must have them.",

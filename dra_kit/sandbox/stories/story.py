@@ -15,7 +15,7 @@ from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.sandbox.kubelet.environment import NodeProfile
+from dra_kit.sandbox.kubelet.environment import NodeShape
 from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
@@ -57,7 +57,7 @@ def load_story(directory: Path) -> Story:
         leftovers=file.leftovers,
         targets=tuple(_target(directory, target, "targets") for target in file.targets),
         nodes={
-            name: NodeProfile(
+            name: NodeShape(
                 capacity={resource: _quantity(value) for resource, value in node.capacity.items()}, labels=node.labels
             )
             for name, node in file.nodes.items()
@@ -213,7 +213,7 @@ class Story(Struct, frozen=True):
     steps: tuple[StoryStep, ...]
     leftovers: tuple[str, ...]
     targets: tuple[str, ...] = ()
-    nodes: Mapping[str, NodeProfile] = field(default_factory=dict)
+    nodes: Mapping[str, NodeShape] = field(default_factory=dict)
     own_namespace: bool = True
 
     @property

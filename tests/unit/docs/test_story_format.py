@@ -29,12 +29,12 @@ TABLES = {
         for heading, name in {
             "Kill": "Kill", "Upgrade": "Upgrade", "Reboot": "Reboot", "Pod": "PodExpectation",
             "Container": "ContainerExpectation", "Claim": "ClaimExpectation", "Device": "DeviceExpectation",
-            "Node": "Node", "Namespace": "Namespace",
+            "Node": "StoryNode", "Namespace": "Namespace",
         }.items()
     },
 }  # fmt: skip
 LINKS = {name: heading for heading, name in (("Pod", "PodExpectation"), ("Claim", "ClaimExpectation"))}
-LINKS |= {"ContainerExpectation": "Container", "DeviceExpectation": "Device", "StepFile": "A step"}
+LINKS |= {"ContainerExpectation": "Container", "DeviceExpectation": "Device", "StepFile": "A step", "StoryNode": "Node"}
 
 
 def page_of(heading: str) -> str:

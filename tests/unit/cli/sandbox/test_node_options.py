@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dra_kit.cli.sandbox_drivers import node_profiles, profiles_with_stories
+from dra_kit.cli.sandbox_drivers import node_shapes, shapes_with_stories
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.kubelet.environment import NodeProfile
+from dra_kit.sandbox.kubelet.environment import NodeShape
 from dra_kit.sandbox.stories.story import Story, load_story
 from tests.unit.cli.kitchen import Kitchen, pod
 
@@ -54,46 +54,46 @@ def test_story_runs_on_nodes_with_the_capacity_that_it_needs(tmp_path: Path) -> 
 
 
 def test_option_for_one_node_overrides_that_for_all() -> None:
-    profiles = node_profiles(["cpu=8,memory=32Gi", "node-2:cpu=4"], ["node-1:zone=a"])
+    shapes = node_shapes(["cpu=8,memory=32Gi", "node-2:cpu=4"], ["node-1:zone=a"])
 
-    assert profiles == {
-        "*": NodeProfile(capacity={"cpu": "8", "memory": "32Gi"}),
-        "node-2": NodeProfile(capacity={"cpu": "4"}),
-        "node-1": NodeProfile(labels={"zone": "a"}),
+    assert shapes == {
+        "*": NodeShape(capacity={"cpu": "8", "memory": "32Gi"}),
+        "node-2": NodeShape(capacity={"cpu": "4"}),
+        "node-1": NodeShape(labels={"zone": "a"}),
     }
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=1,", "=1", ":cpu=1", "node-1:", ""])
 def test_option_of_another_form_is_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not NAME=VALUE; use for example --node-capacity cpu=8"):
-        node_profiles([text], [])
+        node_shapes([text], [])
 
 
 @pytest.mark.parametrize(
-    ("profiles", "problem"),
+    ("shapes", "problem"),
     [
-        ({"node2": NodeProfile()}, r"unknown node 'node2'; did you mean \"node-2\"\? nodes of the sandbox: node-1"),
-        ({"*": NodeProfile(capacity={"cpu": "8 cores"})}, "capacity cpu=8 cores of every node is invalid: use a"),
-        ({"node-1": NodeProfile(capacity={"cpu": "-1"})}, "capacity cpu=-1 of node node-1 is invalid: it must not"),
-        ({"*": NodeProfile(capacity={"a b": "1"})}, "capacity a b=1 of every node is invalid: name part"),
-        ({"*": NodeProfile(labels={"zone": "a b"})}, "label zone=a b of every node is invalid: a valid label"),
+        ({"node2": NodeShape()}, r"unknown node 'node2'; did you mean \"node-2\"\? nodes of the sandbox: node-1"),
+        ({"*": NodeShape(capacity={"cpu": "8 cores"})}, "capacity cpu=8 cores of every node is invalid: use a"),
+        ({"node-1": NodeShape(capacity={"cpu": "-1"})}, "capacity cpu=-1 of node node-1 is invalid: it must not"),
+        ({"*": NodeShape(capacity={"a b": "1"})}, "capacity a b=1 of every node is invalid: name part"),
+        ({"*": NodeShape(labels={"zone": "a b"})}, "label zone=a b of every node is invalid: a valid label"),
     ],
 )  # fmt: skip
-def test_invalid_profile_of_a_node_is_rejected(profiles: dict[str, NodeProfile], problem: str) -> None:
+def test_invalid_profile_of_a_node_is_rejected(shapes: dict[str, NodeShape], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
-        Sandbox([], SandboxSettings(nodes=2, profiles=profiles))
+        Sandbox([], SandboxSettings(nodes=2, shapes=shapes))
 
 
 def test_options_override_what_a_story_needs(tmp_path: Path) -> None:
     needs = story(tmp_path / "a", nodes={"*": {"capacity": {"cpu": 8, "memory": "1Gi"}}})
 
-    found = profiles_with_stories({"*": NodeProfile(capacity={"cpu": "4"})}, [needs])
+    found = shapes_with_stories({"*": NodeShape(capacity={"cpu": "4"})}, [needs])
 
-    assert found == {"*": NodeProfile(capacity={"cpu": "4", "memory": "1Gi"})}
+    assert found == {"*": NodeShape(capacity={"cpu": "4", "memory": "1Gi"})}
 
 
 def test_stories_that_need_different_nodes_do_not_run_together(tmp_path: Path) -> None:
     stories = [story(tmp_path / name, nodes={"*": {"labels": {"zone": name}}}) for name in ("a", "b")]
 
     with pytest.raises(ConfigurationError, match=r"story b needs other capacity or labels of node \* than a story"):
-        profiles_with_stories({}, stories)
+        shapes_with_stories({}, stories)

@@ -17,7 +17,7 @@ from dra_kit.errors import NotFound, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.kubelet.environment import NodeProfile
+from dra_kit.sandbox.kubelet.environment import NodeShape
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.records import Record
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
@@ -238,7 +238,7 @@ async def node(
             runtime=runtime,
             cdi_dirs=[cdi_dir],
             time_scale=time_scale,
-            profile=NodeProfile(labels=labels or {}),
+            shape=NodeShape(labels=labels or {}),
             observer=records.append,
         )
         await stack.enter_async_context(kubelet)
