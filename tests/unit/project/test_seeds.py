@@ -215,24 +215,24 @@ def test_names_are_replaced_as_whole_words_and_all_at_once(seed: Path) -> None:
 
 def test_long_imports_are_wrapped_and_sorted_as_ruff_does(seed: Path) -> None:
     (seed / "src/old_driver/x.py").write_text(
-        "from old_driver.a import first, second  # this comment is about both of the imported names, each of which is used\n"
+        "from old_driver.a import first, second  # a comment about two names that this module imports\n"
         "from old_driver.b import (\n    third,\n)\n"
         "from tests.x import y\n\n\n"
         "def f() -> None:\n"
-        "    from old_driver.c import fourth  # this comment is about the imported name, which is needed only in here\n"
+        "    from old_driver.c import fourth  # a comment about one name that is imported in a function\n"
     )
-    package = "z" * 20
+    package = "z" * 40
     text = read_seedling(seed, SMALL, Answers("new", "new.example.com", package), GITIGNORE).files[
         PurePosixPath(f"src/{package}/x.py")
     ]
     assert text == (
         "from tests.x import y\n"
-        f"from {package}.a import (  # this comment is about both of the imported names, each of which is used\n"
+        f"from {package}.a import (  # a comment about two names that this module imports\n"
         "    first,\n    second,\n)\n"
         f"from {package}.b import (\n    third,\n)\n\n\n"
         "def f() -> None:\n"
         f"    from {package}.c import (\n"
-        "        fourth,  # this comment is about the imported name, which is needed only in here\n    )\n"
+        "        fourth,  # a comment about one name that is imported in a function\n    )\n"
     )
 
 
