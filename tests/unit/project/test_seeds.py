@@ -100,7 +100,7 @@ def foreign(kind: Kind, answers: Answers) -> re.Pattern[str]:
 @settings(max_examples=4, deadline=None)
 @given(drawn=st.lists(names(), min_size=3, max_size=3))
 @example(drawn=[LONGEST, Answers("a", "a.b", "a"), Answers("z", "z.z", "z" * 40)])
-@example(drawn=[Answers("tests-x", "x.tests", "tests_x"), Answers("dra", "dra.cpu.example.com", "dra")])
+@example(drawn=[Answers("tests-x", "x.tests", "tests_x"), Answers("dra", "dra.cpu.example.com", "cpu")])
 def test_any_names_leave_nothing_of_the_original_and_nothing_to_format(
     kind: Kind, drawn: list[Answers], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
