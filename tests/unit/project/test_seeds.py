@@ -100,7 +100,7 @@ def foreign(kind: Kind, answers: Answers) -> re.Pattern[str]:
 @settings(max_examples=4, deadline=None)
 @given(drawn=st.lists(names(), min_size=3, max_size=3))
 @example(drawn=[LONGEST, Answers("a", "a.b", "a"), Answers("z", "z.z", "z" * 40)])
-@example(drawn=[Answers("tests-x", "x.tests", "tests_x"), Answers("dra", "dra.cpu.example.com", "dra")])
+@example(drawn=[Answers("tests-x", "x.tests", "tests_x"), Answers("dra", "dra.cpu.example.com", "cpu")])
 def test_any_names_leave_nothing_of_the_original_and_nothing_to_format(
     kind: Kind, drawn: list[Answers], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -215,11 +215,11 @@ def test_names_are_replaced_as_whole_words_and_all_at_once(seed: Path) -> None:
 
 def test_long_imports_are_wrapped_and_sorted_as_ruff_does(seed: Path) -> None:
     (seed / "src/old_driver/x.py").write_text(
-        "from old_driver.a import first, second  # a comment about two names that are imported\n"
+        "from old_driver.a import first, second  # a comment about two names that this module imports\n"
         "from old_driver.b import (\n    third,\n)\n"
         "from tests.x import y\n\n\n"
         "def f() -> None:\n"
-        "    from old_driver.c import fourth  # a comment about one name that is imported only here\n"
+        "    from old_driver.c import fourth  # a comment about one name that is imported in a function\n"
     )
     package = "z" * 40
     text = read_seedling(seed, SMALL, Answers("new", "new.example.com", package), GITIGNORE).files[
@@ -227,12 +227,12 @@ def test_long_imports_are_wrapped_and_sorted_as_ruff_does(seed: Path) -> None:
     ]
     assert text == (
         "from tests.x import y\n"
-        f"from {package}.a import (  # a comment about two names that are imported\n"
+        f"from {package}.a import (  # a comment about two names that this module imports\n"
         "    first,\n    second,\n)\n"
         f"from {package}.b import (\n    third,\n)\n\n\n"
         "def f() -> None:\n"
         f"    from {package}.c import (\n"
-        "        fourth,  # a comment about one name that is imported only here\n    )\n"
+        "        fourth,  # a comment about one name that is imported in a function\n    )\n"
     )
 
 
