@@ -52,13 +52,13 @@ if TYPE_CHECKING:
         Observed,
         WholeCapacityWarning,
         observed,
+        pci_attributes,
     )
     from dra_kit.author.device_policy import DevicePolicy, WatchedObject
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.inventory import Inventory, Pool
-    from dra_kit.author.pci import pci_attributes
     from dra_kit.author.pod_hooks import (
         ContainerAdjustment,
         ContainerResources,
@@ -145,13 +145,13 @@ _HOMES = {
         "Observed",
         "WholeCapacityWarning",
         "observed",
+        "pci_attributes",
     ),
     "author.device_policy": ("DevicePolicy", "WatchedObject"),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.inventory": ("Inventory", "Pool"),
-    "author.pci": ("pci_attributes",),
     "author.pod_hooks": (
         "ContainerAdjustment",
         "ContainerResources",

@@ -39,7 +39,6 @@ from dra_kit.project.answers import (
     read_answers,
 )
 from dra_kit.project.chart import project_values, write_chart
-from dra_kit.project.git import uncommitted
 from dra_kit.project.rendering import (
     chart_directory,
     create,
@@ -52,7 +51,7 @@ from dra_kit.project.rendering import (
 )
 from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
 from dra_kit.project.seeds import SEEDS
-from dra_kit.project.update import files_without_seed, update_project
+from dra_kit.project.update import files_without_seed, uncommitted, update_project
 from dra_kit.text import did_you_mean
 
 _DEFAULT_NAME: Final = "template-node"
