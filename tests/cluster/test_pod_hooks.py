@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.cluster import manifests
@@ -48,6 +49,10 @@ def output(plane: Plane, name: str) -> str:
     return plane.kubectl("logs", name, check=False).stdout
 
 
+def has_metadata(plane: Plane, name: str) -> bool:
+    return "networkData" in output(plane, name)
+
+
 def test_no_container_starts_without_its_hook_and_nothing_is_lost_by_a_kill(node_plane: Plane, tmp_path: Path) -> None:
     plane = node_plane
     with started(plane, tmp_path) as driver, guest(plane, "pinned"):
@@ -63,7 +68,7 @@ def test_no_container_starts_without_its_hook_and_nothing_is_lost_by_a_kill(node
 
         (tmp_path / "open").touch()
         with running(driver.command, log=tmp_path / "again.log", directory=tmp_path) as again:
-            until("the container", lambda: "networkData" in output(plane, "pinned"), again.tail)
+            until("the container", partial(has_metadata, plane, "pinned"), again.tail)
             text = output(plane, "pinned")
             pod = plane.get("pod", "pinned")
             status = plane.get("resourceclaim", "pinned")["status"]
@@ -85,7 +90,7 @@ def test_hook_that_hangs_fails_its_pod_until_a_repaired_release_takes_over(node_
     with started(plane, tmp_path) as driver, guest(plane, "blocks"), guest(plane, "waits"):
         tail = driver.process.tail
         for name, hook in (("blocks", "Pin.container_starts"), ("waits", "Pin.pod_starts")):
-            until(f"the error of pod {name}", lambda name=name, hook=hook: plane.has_event(name, f"({hook} has"), tail)
+            until(f"the error of pod {name}", partial(plane.has_event, name, f"({hook} has"), tail)
         with plane.holding(manifests.sleeper("other")):
             until("another pod", lambda: plane.get("pod", "other")["status"]["phase"] == "Running", tail)
         assert [output(plane, name) for name in hanging] == ["", ""]
@@ -97,6 +102,6 @@ def test_hook_that_hangs_fails_its_pod_until_a_repaired_release_takes_over(node_
             until("the takeover", lambda: has_hooks(repaired), repaired.tail)
             driver.process.process.terminate()  # as Kubernetes does when the new process is ready
             for name in hanging:
-                until(f"pod {name}", lambda name=name: "networkData" in output(plane, name), repaired.tail)
+                until(f"pod {name}", partial(has_metadata, plane, name), repaired.tail)
             for name in hanging:
                 plane.kubectl("delete", "pod", name)

@@ -87,10 +87,14 @@ def answer_within(request_timeout: float, remaining: float | None) -> float:
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait until they have ended, at most :data:`ENDED_WITHIN` seconds: those left end later."""
-    ending = asyncio.gather(*tasks, return_exceptions=True)
-    ending.cancel()
-    await asyncio.wait({ending}, timeout=ENDED_WITHIN)
-    if not ending.done():
+    ending = set(tasks)
+    for task in ending:
+        task.cancel()
+    done, late = await asyncio.wait(ending, timeout=ENDED_WITHIN) if ending else ((), ())
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # of work that is not needed any more
+    if late:
         logger.warning("hooks of an NRI plugin were cancelled and still run: they block")
 
 

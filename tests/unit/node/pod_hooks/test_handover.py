@@ -283,7 +283,7 @@ async def test_new_process_takes_over_from_one_whose_hook_hangs(node: Node, monk
             finally:
                 first.go_on.set()
             await eventually(lambda: second.calls[-1] == "pod_starts web")
-    assert first.calls == ["synchronize", "pod_starts web"]
+    assert first.calls.count("pod_starts web") == 1
     assert runtime.most == 1
 
 
