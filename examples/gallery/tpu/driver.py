@@ -107,7 +107,7 @@ class Slices(dra.DeviceProvider[Slice, None, Settings]):
 
 
 class SlicePreparer(dra.Preparer[dra.NoConfig, Slice]):
-    """Gives a container the chips of its slice, and tells the TPU's library how they are connected."""
+    """Gives a container the chips of its slice, and variables that describe their shape."""
 
     @override
     def prepare_claim(

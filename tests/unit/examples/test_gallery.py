@@ -35,13 +35,13 @@ def readme(folder: Path) -> str:
 def table(text: str, first_column: str) -> list[list[str]]:
     """Return the cells of the table that begins with a column, without its head."""
     _, found, rest = text.partition(f"| {first_column} |")
-    assert found, f"there is no table with the column {first_column!r}"
+    assert found, f"no table begins with the column {first_column!r}"
     rows = rest.split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in rows]
 
 
 def command(folder: Path) -> list[str]:
-    """Return the words of the command that runs the story."""
+    """Return the arguments of the command that runs the story."""
     (found,) = re.findall(r"^\$ dra-kit sandbox (.*)$", readme(folder), re.MULTILINE)
     return shlex.split(found)
 
