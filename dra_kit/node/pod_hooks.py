@@ -236,6 +236,7 @@ class HookPlugin(Plugin):
         self._guard = guard
         self._started = started
         self._consumers = consumers
+        self._driver = driver
         self._own_kind = f"{claim_kind(driver)}="
         self._without: OrderedDict[tuple[str, str], None] = OrderedDict()  # UIDs of pods, and of claims they do not use
         self._locks = locks
@@ -490,7 +491,7 @@ class HookPlugin(Plugin):
         variables = {item.partition("=")[0] for item in container.env}
         for index, item in enumerate(record.devices):
             own = set(self._own_names(item.cdi_devices))
-            if own & named if named else device_variable(record.uid, index) in variables:
+            if own & named if named else device_variable(self._driver, record.uid, index) in variables:
                 yield index
 
     def _refuse_unknown(self, pod: pb.PodSandbox, container: pb.Container, used: Sequence[ClaimRecord]) -> None:

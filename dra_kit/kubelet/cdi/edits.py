@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -44,10 +45,10 @@ def build_claim_spec(
     for index, ((result, prepared), mount) in enumerate(zip(items, mounts, strict=True)):
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
         if guard is not None:
-            edits = edits.model_copy(update={"env": (*edits.env, f"{device_variable(uid, index)}={kind}")})
+            edits = edits.model_copy(update={"env": (*edits.env, f"{device_variable(driver, uid, index)}={kind}")})
         elif edits.is_empty and not claim_edits.is_empty:
             # CDI has no empty devices, and without a device no container would get the claim's edits
-            edits = cdi.SpecEdits(env=(f"{_claim_variable(uid)}={kind}",))
+            edits = cdi.SpecEdits(env=(f"{_claim_variable(driver, uid)}={kind}",))
         own: tuple[str, ...] = ()
         if not edits.is_empty:
             name = claim_device_name(
@@ -68,16 +69,17 @@ def build_claim_spec(
     return spec, names
 
 
-def device_variable(uid: str, index: int) -> str:
-    """Return the variable of a container with a device of a guarded claim: the device's place in the claim's results.
+def device_variable(driver: str, uid: str, index: int) -> str:
+    """Return the variable of a container with a device of a guarded claim: its place among the driver's results.
 
     It is for runtimes that report no CDI devices to NRI plugins. The container's author can set it, too.
     """
-    return f"{_claim_variable(uid)}_{index}"
+    return f"{_claim_variable(driver, uid)}_{index}"
 
 
-def _claim_variable(uid: str) -> str:
-    return f"DRA_CLAIM_{uid.upper().replace('-', '_')}"
+def _claim_variable(driver: str, uid: str) -> str:
+    """Return a variable that no other driver sets, because a claim can have devices of several."""
+    return re.sub("[^A-Z0-9]", "_", f"DRA_CLAIM_{uid}_{driver}".upper())
 
 
 def _edits(edits: ContainerEdits) -> cdi.SpecEdits:

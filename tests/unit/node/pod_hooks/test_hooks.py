@@ -18,8 +18,10 @@ import pytest
 import dra_kit as dra
 from dra_kit.diagnosis.status import status_text, statuses
 from dra_kit.errors import Unavailable
+from dra_kit.kubelet.cdi.edits import build_claim_spec
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
+from dra_kit.kubernetes.resource import v1
 from dra_kit.node import pod_hooks
 from dra_kit.node.agent import NodeAgent
 from tests.support.api import eventually
@@ -170,6 +172,21 @@ async def test_variables_of_other_claims_are_ignored(node: Node) -> None:
         evil = pod("evil")
         await creates(runtime, evil, container(node, evil, env=forged, cdi=False))
     assert hooks.calls[1:] == ["pod_starts web", "container_starts web app pizza-0"]
+
+
+async def test_variables_of_another_driver_in_the_same_claim_are_ignored(node: Node) -> None:
+    hooks, web = Recorder(), pod()
+    async with Runtime(socket(node)) as runtime, connected(node, hooks, runtime):
+        lunch = node.claim(devices=["pizza-0", "pizza-1"], reserved_for=["web"])
+        await node.prepare(lunch)
+        result = v1.DeviceRequestAllocationResult(request="nic", driver="nic.example.com", pool="p", device="nic-0")
+        guard = dra.Mount(host_path="/none", container_path="/none")
+        spec, _ = build_claim_spec(result.driver, lunch.uid, [(result, dra.Prepared())], [None], guard)
+        assert spec is not None
+        others = dict(item.partition("=")[::2] for item in spec.devices[0].container_edits.env)
+        assert others
+        await creates(runtime, web, container(node, web, lunch, devices=[1], env=others, cdi=False))
+    assert hooks.calls[-1] == "container_starts web app pizza-1"
 
 
 async def test_variables_do_not_count_when_the_runtime_reports_cdi_devices(node: Node) -> None:
