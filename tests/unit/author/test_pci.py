@@ -47,7 +47,7 @@ def test_unknown_numa_node_is_missing(tmp_path: Path, numa: str) -> None:
     }
 
 
-def test_device_that_is_no_pci_function_has_none(tmp_path: Path) -> None:
+def test_device_without_pci_function_has_none(tmp_path: Path) -> None:
     folder = tmp_path / "devices/platform/amdgpu_xcp_0"
     folder.mkdir(parents=True)
 
