@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ def test_cpus_are_packed(free: str, count: int, expected: str) -> None:
     assert format_cpus(take(TWO_SOCKETS, parse_cpus(free), count)) == expected
 
 
+@hypothesis.settings(deadline=None)
 @given(st.data())
 def test_taken_cpus_are_free_and_split_at_most_one_free_core(data: st.DataObject) -> None:
     topology = data.draw(st.sampled_from(TOPOLOGIES))

@@ -84,7 +84,7 @@ def test_wrong_network_is_rejected(dra: Harness, right: str, wrong: str, message
 
 def test_claim_of_interfaces_never_gets_the_device_of_networks(dra: Harness) -> None:
     text = (STORIES / "veth-pair" / "pod.yaml").read_text()
-    dra.apply(text.replace("deviceClassName: nic.example.com", "deviceClassName: nic.example.com\n          count: 7"))
+    dra.apply(text.replace("exactly:\n", "exactly:\n          count: 7\n"))
     dra.wait("server", phase="Pending", message="cannot allocate all claims")
 
 

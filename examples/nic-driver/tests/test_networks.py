@@ -16,6 +16,7 @@ from conftest import Namespaces
 from dra_kit.testing import BlockingBench, sandbox, unit
 
 from nic_driver.cni import Plugins
+from nic_driver.config import API_VERSION
 from nic_driver.driver import driver
 from nic_driver.inventory import CNI, Host, Inventory
 from nic_driver.pci import Pci
@@ -51,7 +52,7 @@ def config(log: Path) -> Callable[..., dict[str, Any]]:
         names = ("first", "second", "third")
         named = [{"type": name, "log": str(log)} | plugin for name, plugin in zip(names, plugins, strict=False)]
         conflist = {"cniVersion": "1.0.0", "name": "blue", "plugins": named, **fields}
-        return {"apiVersion": "nic.example.com/v1", "kind": "CniConfig", "interface": "net1", "conflist": conflist}
+        return {"apiVersion": API_VERSION, "kind": "CniConfig", "interface": "net1", "conflist": conflist}
 
     return make
 

@@ -1,4 +1,4 @@
-"""The driver dra.memory: memory and hugepages of NUMA nodes, modelled on dra-driver-memory."""
+"""The second driver: memory and hugepages of NUMA nodes, modelled on dra-driver-memory."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 import dra_kit as dra
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
+API_VERSION = "nic.example.com/v1"
+
 
 def _interface_name(value: str) -> str:
     # the kernel's rule (dev_valid_name), without the names that every pod has
@@ -38,9 +40,7 @@ class Route(BaseModel):
     via: Gateway | None = None
 
 
-class NicConfig(
-    dra.OpaqueConfig, api_version="nic.example.com/v1", for_devices={"linkType": ["ethernet", "infiniband"]}
-):
+class NicConfig(dra.OpaqueConfig, api_version=API_VERSION, for_devices={"linkType": ["ethernet", "infiniband"]}):
     """The keys of ``opaque.parameters`` in manifests. A claim keeps what its class sets and it does not set itself.
 
     Attributes:
@@ -74,7 +74,7 @@ class NetworkList(BaseModel):
     disableGC: bool = False
 
 
-class CniConfig(dra.OpaqueConfig, api_version="nic.example.com/v1", for_devices={"type": "cni"}):
+class CniConfig(dra.OpaqueConfig, api_version=API_VERSION, for_devices={"type": "cni"}):
     """How a pod joins a network through CNI plugins. A claim's config replaces that of its class.
 
     Attributes:
