@@ -269,6 +269,7 @@ def update(ctx: click.Context, folder: Path, force: bool) -> None:
         )
     version = installed_version()
     new, of_author = render(project_template(), answers, version), frozenset[PurePosixPath]()
+    plain = new
     if answers.kind in SEEDS:
         plain = render(project_template(), replace(answers, kind="simple"), version)
         of_author = files_without_seed(folder, new, plain)

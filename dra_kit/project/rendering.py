@@ -203,7 +203,7 @@ def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath
         "_copier_conf": SimpleNamespace(answers_file=FILE),
     }
     root = template / "project"
-    seed = SEEDS.get(answers.kind)
+    seed, seedling = SEEDS.get(answers.kind), None
     if seed is not None:
         gitignore = (root / ".gitignore").read_text(encoding="utf-8")
         seedling = read_seedling(_find(seed.folder), seed, answers, gitignore)
@@ -215,7 +215,7 @@ def render(template: Path, answers: Answers, version: str) -> dict[PurePosixPath
         if path.endswith(_SUFFIX):
             path, text = path.removesuffix(_SUFFIX), environment.from_string(text).render(context)
         files[PurePosixPath(path)] = text
-    return files if seed is None else seedling.completed(files, webhook=answers.webhook)
+    return files if seedling is None else seedling.completed(files, webhook=answers.webhook)
 
 
 def has_config(kind: Kind) -> bool:
