@@ -110,14 +110,14 @@ class HookRunner:
     def __init__(self, plugin: Plugin, label: str, counters: HookCounters) -> None:
         self._plugin = plugin
         self._label = label
-        self.counters = counters
+        self.counters: HookCounters = counters
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._late: dict[tuple[str, str], _Run] = {}
         self._seen: dict[str, None] | None = None
         self._forgotten = 0
         self._awaited = 0
-        self.synchronizing = asyncio.Lock()
+        self.synchronizing: asyncio.Lock = asyncio.Lock()
         """Held while the plugin synchronizes, also by a connection that is lost: the next one waits for it."""
         self._idle = asyncio.Event()
         self._idle.set()
