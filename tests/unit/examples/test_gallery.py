@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import dra_kit
 from dra_kit.cli.app import cli
+from dra_kit.testing import unit
 from tests.unit.docs.test_links import without_code
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -148,3 +153,48 @@ def test_command_of_readme_runs_the_story(folder: Path) -> None:
 
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr
     assert contents(folder) == before
+
+
+def module(name: str) -> ModuleType:
+    """Import the driver of a folder."""
+    qualified = f"gallery_{name.replace('-', '_')}"
+    if qualified not in sys.modules:
+        spec = importlib.util.spec_from_file_location(qualified, FOLDERS[name] / "driver.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[qualified] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[qualified])
+    return sys.modules[qualified]
+
+
+def tree(name: str, directory: Path) -> Path:
+    """Return a copy of a driver's tree of files."""
+    return Path(shutil.copytree(FOLDERS[name] / "sysfs", directory / "sysfs", symlinks=True))
+
+
+def devices(provider: Any, settings: Any, **context: Any) -> dict[str, Any]:
+    """Return what a provider publishes, by name."""
+    node = SimpleNamespace(name="node-1")
+    provider.context = SimpleNamespace(settings=settings, node=node, prepared=dict, **context)
+    (found,) = provider.discover()
+    pools = found.pools if isinstance(found, dra_kit.Inventory) else [SimpleNamespace(devices=found)]
+    return {device.name: device for pool in pools for device in pool.devices}
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_disk_is_erased_by_its_id_not_by_its_name(tmp_path: Path, erased: bool) -> None:
+    """After a reboot, the kernel may give the name to another disk, even to the one that the node boots from."""
+    nvme, sysfs = module("nvme"), tree("nvme", tmp_path)
+    settings = nvme.Settings(sysfs=sysfs, dev=tmp_path, erase="touch {path}")
+    disk = devices(nvme.Disks(), settings)["eui-002538b700000011"]
+    with unit(nvme.driver, settings=settings) as bench:
+        bench.prepare("data", [disk])
+        (controller,) = sysfs.glob("devices/pci*/*/*/nvme/nvme1")
+        (controller / "nvme1n1").rename(controller / "nvme7n1")
+        (other,) = sysfs.glob("devices/pci*/*/*/nvme/nvme0/nvme0n1")
+        other.rename(other.with_name("nvme1n1"))
+        if not erased:
+            shutil.rmtree(controller)
+        bench.unprepare("data")
+
+    assert [name for name in ("nvme1n1", "nvme7n1") if (tmp_path / name).exists()] == (["nvme7n1"] if erased else [])
