@@ -198,3 +198,113 @@ def test_disk_is_erased_by_its_id_not_by_its_name(tmp_path: Path, erased: bool) 
         bench.unprepare("data")
 
     assert [name for name in ("nvme1n1", "nvme7n1") if (tmp_path / name).exists()] == (["nvme7n1"] if erased else [])
+
+
+@pytest.mark.parametrize(
+    ("chips", "offered"),
+    [
+        (1, ["slice-1x1-0"]),
+        (4, ["slice-1x1-0", "slice-1x1-1", "slice-1x1-2", "slice-1x1-3", "slice-2x2-0"]),
+        (0, []),
+    ],
+)
+def test_host_with_few_chips_offers_the_slices_that_they_form(tmp_path: Path, chips: int, offered: list[str]) -> None:
+    tpu, sysfs = module("tpu"), tree("tpu", tmp_path)
+    for number in range(chips, 8):
+        (sysfs / f"class/accel/accel{number}").unlink()
+
+    assert sorted(devices(tpu.Slices(), tpu.Settings(sysfs=sysfs))) == offered
+
+
+def test_chip_that_is_gone_takes_no_other_chip_with_it(tmp_path: Path) -> None:
+    tpu, sysfs = module("tpu"), tree("tpu", tmp_path)
+    (sysfs / "class/accel/accel2").unlink()
+
+    found = devices(tpu.Slices(), tpu.Settings(sysfs=sysfs))
+
+    assert {name for name in found if "1x1" in name} == {f"slice-1x1-{number}" for number in (0, 1, 3, 4, 5, 6, 7)}
+    assert {name for name in found if "1x1" not in name} == {"slice-2x2-4"}
+
+
+def test_claim_of_two_parts_of_the_cache_is_rejected(tmp_path: Path) -> None:
+    """A container is in one group, so it would have the ways of one part only."""
+    resctrl, sysfs = module("resctrl"), tree("resctrl", tmp_path)
+    settings = resctrl.Settings(resctrl=sysfs / "fs/resctrl", cpu=sysfs / "devices/system/cpu/cpu0")
+    cache = resctrl.Cache(SimpleNamespace(settings=settings))
+    provider = resctrl.Parts()
+    provider.hardware = cache
+    parts = devices(provider, settings)
+    with (
+        unit(resctrl.driver, settings=settings, hardware=cache) as bench,
+        pytest.raises(dra_kit.PermanentError, match="2 parts of the cache"),
+    ):
+        bench.prepare("cache", [parts["l3-1-ways-at-4"], parts["l3-2-ways-at-6"]])
+
+    assert not [*(sysfs / "fs/resctrl").glob("dra-*")]
+
+
+def test_accelerator_that_is_gone_is_unhealthy_and_the_others_are_watched(tmp_path: Path) -> None:
+    gaudi, sysfs = module("intel-gaudi"), tree("intel-gaudi", tmp_path)
+    settings = gaudi.Settings(sysfs=sysfs)
+    found = devices(gaudi.Gaudis(), settings)
+    first, *others = found.values()
+    (first.folder / "status").unlink()
+    health = gaudi.GaudiHealth()
+    health.devices = [*found.values()]
+    health.context = SimpleNamespace(settings=settings, stopping=SimpleNamespace(blocking_sleep=lambda _: True))
+
+    reports = [*health.watch()]
+
+    assert [type(report).__name__ for report in reports] == ["Unhealthy", *["Healthy"] * len(others)]
+    assert not health.recovered(first, "not-operational")
+    assert health.recovered(others[0], "not-operational")
+
+
+def test_partitions_whose_render_node_is_unknown_are_not_offered(tmp_path: Path) -> None:
+    """The kernel stops when it has no numbers left. A guess would give a container the partition of another one."""
+    amd, sysfs = module("amd-gpu"), tree("amd-gpu", tmp_path)
+    shutil.rmtree(sysfs / "devices/platform/amdgpu_xcp_3")
+
+    found = devices(amd.Partitions(), amd.Settings(sysfs=sysfs))
+
+    assert found
+    assert {name for name in found if not name.endswith("-0")} == set()
+
+
+def slices_of(driver: str, pool: str, device: str) -> dict[str, Any]:
+    attributes = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}
+    spec = {"driver": driver, "nodeName": "node-1", "pool": {"name": pool}}
+    return {"spec": {**spec, "devices": [{"name": device, "attributes": attributes}]}}
+
+
+class Cluster:
+    """A cluster with slices of two drivers; it accepts the rules that Kubernetes would accept."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        self.items, self.rules = items, list[str]()
+
+    def list(self, api: str, plural: str, **_: str) -> Any:
+        return SimpleNamespace(result=lambda: self.items if plural == "resourceslices" else ())
+
+    def apply(self, plural: str, manifest: dict[str, Any], **_: str) -> Any:
+        assert is_dns_subdomain(manifest["metadata"]["name"])
+        self.rules.append(manifest["metadata"]["name"])
+        return SimpleNamespace(result=lambda: None)
+
+
+def is_dns_subdomain(name: str) -> bool:
+    return len(name) <= 253 and bool(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name))
+
+
+@pytest.mark.parametrize("device", ["gpu-0", "g" * 63])
+def test_names_of_parts_may_be_any_that_kubernetes_allows(device: str) -> None:
+    pairs = module("gpu-and-nic")
+    cluster = Cluster(
+        slices_of("gpu.example.com", f"node-1/{'x' * 200}", device), slices_of("nic.example.com", "node-1", "n" * 63)
+    )
+
+    found = devices(pairs.Pairs(), pairs.Settings(), cluster=cluster)
+
+    assert len(found) == 1
+    assert all(len(name) <= 63 for name in found)
+    assert len({*cluster.rules}) == 2
