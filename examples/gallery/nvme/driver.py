@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,7 @@ def read_disk(namespace: Path) -> Disk:
     controller, function = namespace.parent, namespace.parents[2]
     major, minor = map(int, text(namespace / "dev").split(":"))
     return Disk(
-        name=re.sub(r"[^a-z0-9]+", "-", text(namespace / "wwid").lower()),
+        name=device_name(text(namespace / "wwid")),
         block=namespace.name,
         major=major,
         minor=minor,
@@ -55,6 +56,12 @@ def read_disk(namespace: Path) -> Disk:
         },
         capacity={"size": str(int(text(namespace / "size")) * 512)},  # sysfs counts sectors of 512 bytes
     )
+
+
+def device_name(wwid: str) -> str:
+    """Return the name of a device; the kernel's id of a disk that has none is too long for one."""
+    name = re.sub(r"[^a-z0-9]+", "-", wwid.lower())
+    return name if len(name) <= 63 else f"nvme-{sha256(wwid.encode()).hexdigest()[:32]}"
 
 
 def namespaces(sysfs: Path) -> list[Path]:

@@ -200,6 +200,33 @@ def test_disk_is_erased_by_its_id_not_by_its_name(tmp_path: Path, erased: bool) 
     assert [name for name in ("nvme1n1", "nvme7n1") if (tmp_path / name).exists()] == (["nvme7n1"] if erased else [])
 
 
+def test_disk_with_a_long_id_is_offered_with_the_others(tmp_path: Path) -> None:
+    """The kernel makes the id from vendor, serial number and model where the disk has none."""
+    nvme, sysfs = module("nvme"), tree("nvme", tmp_path)
+    (file,) = sysfs.glob("devices/pci*/*/*/nvme/nvme1/nvme1n1/wwid")
+    file.write_text(f"nvme.144d-{'53' * 20}-{'4d' * 40}-00000001\n")
+
+    found = devices(nvme.Disks(), nvme.Settings(sysfs=sysfs))
+
+    assert len(found) == 3
+    assert [disk.block for name, disk in found.items() if not name.startswith("eui-")] == ["nvme1n1"]
+
+
+def test_device_attached_to_a_node_without_its_claim_is_detached(tmp_path: Path) -> None:
+    """The controller stopped between release and detach, and the device has a claim on another node since then."""
+    fabric, sysfs = module("fabric"), tree("fabric", tmp_path)
+    settings = fabric.Settings(redfish=sysfs / "redfish/v1", sysfs=sysfs)
+    manager = fabric.Manager(settings)
+    manager.attach("node-1", "gpu-1")
+    manager.attach("node-2", "gpu-1")
+    binder = fabric.Attacher()
+    binder.context = SimpleNamespace(settings=settings)
+
+    binder.resume([(SimpleNamespace(node="node-2"), SimpleNamespace(name="gpu-1"))])
+
+    assert (manager.attached("node-1"), manager.attached("node-2")) == ([], ["gpu-1"])
+
+
 @pytest.mark.parametrize(
     ("chips", "offered"),
     [
