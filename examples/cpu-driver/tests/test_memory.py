@@ -153,9 +153,14 @@ def test_pod_may_use_the_hugepages_of_all_its_claims(bench: BlockingBench, sysfs
     prepare(bench, "third", memory_0="6Mi")
     folder = sysfs / "fs/cgroup/kubepods/podpod"
     folder.mkdir(parents=True)
+    for limit in ("max", "rsvd.max"):  # the kubelet sets both
+        (folder / f"hugetlb.2MB.{limit}").write_text("0")
     for _ in range(2):  # containers restart
         started(bench, "hugepages-2mi-0")
-        assert {file.name: file.read_text() for file in folder.iterdir()} == {"hugetlb.2MB.max": str(10 << 20)}
+        assert {file.name: file.read_text() for file in folder.iterdir()} == {
+            "hugetlb.2MB.max": str(10 << 20),
+            "hugetlb.2MB.rsvd.max": str(10 << 20),
+        }
 
 
 def test_pod_whose_cgroup_is_not_mounted_does_not_start(bench: BlockingBench, sysfs: Path) -> None:

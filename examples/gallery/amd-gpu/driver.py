@@ -115,6 +115,8 @@ class Partitions(dra.DeviceProvider[Partition, None, Settings]):
         # those of the first GPU come first; a GPU's own render node is that of its first partition
         platform = sorted(sysfs.glob("devices/platform/amdgpu_xcp_*/drm/renderD*"), key=lambda path: int(path.name[7:]))
         others = RENDER_NODES - 1
+        if len(platform) != others * len(gpus):
+            platform = []  # whose they are is unknown: only first partitions are offered
         pools = []
         for place, gpu in enumerate(gpus):
             renders = [*gpu.glob("drm/renderD*"), *platform[place * others : (place + 1) * others]]
@@ -149,10 +151,10 @@ class Partitions(dra.DeviceProvider[Partition, None, Settings]):
                 ],
                 gpu=gpu,
                 mode=mode,
-                render=renders[number],
+                render=render,
             )
             for mode, count in reversed(modes.items())  # the scheduler prefers small partitions
-            for number in range(count)
+            for number, render in zip(range(count), renders, strict=False)
         ]
         counters = dra.CounterSet(name="gpu", counters={"xcds": xcds, **guards})
         return dra.Pool(name=f"{self.context.node.name}/{name}", counter_sets=[counters], devices=partitions)

@@ -132,10 +132,11 @@ class Attacher(dra.DeviceBinder[Settings]):
 
     def resume(self, held: Sequence[tuple[dra.ObservedClaim, dra.ObservedDevice]]) -> None:
         """Detach what was released while no controller ran."""
-        manager, used = Manager(self.context.settings), {device.name for _, device in held}
-        for system in manager.members("Systems"):
-            for block in {*manager.attached(system["Id"])} - used:
-                manager.detach(system["Id"], block)
+        manager, used = Manager(self.context.settings), {(claim.node, device.name) for claim, device in held}
+        for node in [system["Id"] for system in manager.members("Systems")]:
+            for block in manager.attached(node):
+                if (node, block) not in used:
+                    manager.detach(node, block)
 
 
 class Giver(dra.Preparer[dra.NoConfig, dra.Device, None, Settings]):

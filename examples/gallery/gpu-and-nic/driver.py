@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
 
 from pydantic import BaseModel
 
@@ -46,7 +47,7 @@ class Pairs(dra.DeviceProvider[Pair, None, Settings], scope="cluster"):
 
     def discover(self) -> Iterator[dra.Inventory[Pair]]:
         """Read everything again every two seconds (``rescan_every``)."""
-        for _ in range(30):  # seconds: the other drivers may be starting, too
+        for _ in range(1 if self.parts else 30):  # seconds: the other drivers may be starting, too
             if (found := self.find()) or self.context.stopping.blocking_sleep(1):
                 break
         self.taint({part for pair in found.values() for part in pair})  # before a pair is published
@@ -56,9 +57,8 @@ class Pairs(dra.DeviceProvider[Pair, None, Settings], scope="cluster"):
             if not taken & {*pair}:
                 pools.setdefault(f"pairs-{node}", []).append(Pair(name=device, node_name=node))
         Pairs.parts = {(f"pairs-{node}", device): pair for (node, device), pair in found.items()}
-        yield dra.Inventory(
-            pools=[dra.Pool(name=name, per_device_node_selection=True, devices=pools[name]) for name in sorted(pools)]
-        )
+        offered = [dra.Pool(name=name, per_device_node_selection=True, devices=pools[name]) for name in sorted(pools)]
+        yield dra.Inventory(pools=offered)
 
     def find(self) -> dict[tuple[str, str], tuple[Part, Part]]:
         """Return the pairs by node and name: the first GPU of a PCIe root with the first NIC, and so on."""
@@ -70,18 +70,17 @@ class Pairs(dra.DeviceProvider[Pair, None, Settings], scope="cluster"):
                 if root and "nodeName" in spec:
                     part = Part(driver=spec["driver"], pool=spec["pool"]["name"], device=device["name"])
                     roots.setdefault((spec["nodeName"], root), {}).setdefault(part.driver, []).append(part)
-        settings = self.context.settings
-        return {
-            (node, f"{gpu.device}-{nic.device}"): (gpu, nic)
+        kinds = self.context.settings.gpu_driver, self.context.settings.nic_driver
+        return {  # no name of a device is longer than 63; that of the GPU makes it unique
+            (node, f"{gpu.device}-{nic.device}"[:63].rstrip("-")): (gpu, nic)
             for (node, _), of_root in sorted(roots.items())
-            for gpu, nic in zip(
-                of_root.get(settings.gpu_driver, []), of_root.get(settings.nic_driver, []), strict=False
-            )
+            for gpu, nic in zip(*(of_root.get(kind, []) for kind in kinds), strict=False)
         }
 
     def taint(self, parts: Iterable[Part]) -> None:
         """Taint the parts of pairs, so that the scheduler does not give them to other claims; remove other taints."""
-        cluster, wanted = self.context.cluster, {f"{part.device}.{part.pool}.{part.driver}": part for part in parts}
+        cluster = self.context.cluster  # below: pools have names with slashes, which no object can have
+        wanted = {f"part-{uuid5(NAMESPACE_DNS, part.model_dump_json())}": part for part in parts}
         rules = cluster.list(API, "devicetaintrules", label_selector=f"{PAIR_LABEL}=all").result()
         known = {rule["metadata"]["name"] for rule in rules}
         taint = {"key": f"{NAME}/part", "effect": "NoSchedule"}

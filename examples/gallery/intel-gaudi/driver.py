@@ -77,7 +77,7 @@ class GaudiHealth(dra.HealthSource[Gaudi, None, Settings]):
     def watch(self) -> Iterator[dra.Healthy | dra.Unhealthy]:
         while True:
             for gaudi in self.devices:
-                status = read(gaudi.folder / "status")
+                status = self._status(gaudi)
                 if status == "Operational":
                     yield dra.Healthy(gaudi)
                 else:
@@ -87,7 +87,13 @@ class GaudiHealth(dra.HealthSource[Gaudi, None, Settings]):
 
     @override
     def recovered(self, device: Gaudi, reason: str) -> bool:
-        return read(device.folder / "status") == "Operational"
+        return self._status(device) == "Operational"
+
+    def _status(self, gaudi: Gaudi) -> str:
+        try:
+            return read(gaudi.folder / "status")
+        except OSError:  # the others are still watched
+            return "gone"
 
 
 class GaudiPreparer(dra.Preparer[dra.NoConfig, Gaudi]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, Field
 from typing_extensions import override
@@ -35,7 +34,9 @@ class VfConfig(dra.OpaqueConfig, api_version="gpu.intel.com/v1", for_devices={"t
     """How the GPU schedules a VF among the others. The defaults are those of the kernel driver."""
 
     quantum_ms: int = Field(default=0, ge=0, le=10_000, description="time slice in milliseconds; 0: no limit")
-    priority: Literal["low", "normal", "high"] = "low"
+    preempt_timeout_us: int = Field(
+        default=0, ge=0, le=10_000_000, description="microseconds until work that does not yield is reset; 0: no limit"
+    )
 
 
 def read(file: Path) -> str:
@@ -43,37 +44,45 @@ def read(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
-class TimeSlice(dra.Effect, id="time-slice"):
-    """The share of time of a VF. Released, it has the kernel driver's defaults again."""
+class TimeSlice(dra.Effect[list[int]], id="time-slice"):
+    """The share of time of a VF; its outcome is what the kernel made of it. Released, it has the defaults again.
+
+    The priority of single VFs is read-only: the firmware can change that of all VFs alone.
+    """
 
     profile: Path
     quantum_ms: int
-    priority: str
+    preempt_timeout_us: int
 
     @override
     def keys(self) -> Iterable[str]:
         return [f"profile/{self.profile}"]
 
     @override
-    def apply(self, previous: None) -> None:
+    def apply(self, previous: list[int] | None) -> list[int]:
         if not self.profile.is_dir():
             raise dra.PermanentError("time slices of VFs need Linux 6.19; remove the VfConfig from the claim")
-        self._write(self.quantum_ms, self.priority)
+        self._write(self.quantum_ms, self.preempt_timeout_us)
+        return self._read()
 
     @override
-    def holds(self, outcome: None) -> bool:
-        priority = read(self.profile / "sched_priority")  # the kernel answers "low normal [high]"
-        active = re.sub(r".*\[(.+)\].*", r"\1", priority)
-        return (int(read(self.profile / "exec_quantum_ms")), active) == (self.quantum_ms, self.priority)
+    def holds(self, outcome: list[int]) -> bool:
+        return self._read() == outcome  # the firmware may have rounded it
 
     @override
-    def revert(self, outcome: None) -> None:
+    def revert(self, outcome: list[int] | None) -> None:
         if self.profile.is_dir():
-            self._write(0, "low")
+            self._write(0, 0)
 
-    def _write(self, quantum_ms: int, priority: str) -> None:
-        (self.profile / "exec_quantum_ms").write_text(f"{quantum_ms}", encoding="utf-8")
-        (self.profile / "sched_priority").write_text(priority, encoding="utf-8")
+    def _files(self) -> list[Path]:
+        return [self.profile / "exec_quantum_ms", self.profile / "preempt_timeout_us"]
+
+    def _read(self) -> list[int]:
+        return [int(read(file)) for file in self._files()]
+
+    def _write(self, *values: int) -> None:
+        for file, value in zip(self._files(), values, strict=True):
+            file.write_text(f"{value}", encoding="utf-8")
 
 
 class Gpus(dra.DeviceProvider[Gpu, None, Settings]):
@@ -126,7 +135,7 @@ class GpuPreparer(dra.Preparer[VfConfig, Gpu, None, Settings]):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[VfConfig, Gpu]) -> dra.Prepared:
         gpu, config = device.advertised, device.config
         if gpu.profile and config != VfConfig():
-            wanted = TimeSlice(profile=gpu.profile, quantum_ms=config.quantum_ms, priority=config.priority)
+            wanted = TimeSlice(profile=gpu.profile, **config.model_dump())
             device.ensure(wanted).result()
         nodes = []
         for file in sorted(gpu.folder.glob("drm/*/dev")):  # cardN and renderDN

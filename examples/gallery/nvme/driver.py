@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,7 @@ def read_disk(namespace: Path) -> Disk:
     controller, function = namespace.parent, namespace.parents[2]
     major, minor = map(int, text(namespace / "dev").split(":"))
     return Disk(
-        name=re.sub(r"[^a-z0-9]+", "-", text(namespace / "wwid").lower()),
+        name=device_name(text(namespace / "wwid")),
         block=namespace.name,
         major=major,
         minor=minor,
@@ -55,6 +56,12 @@ def read_disk(namespace: Path) -> Disk:
         },
         capacity={"size": str(int(text(namespace / "size")) * 512)},  # sysfs counts sectors of 512 bytes
     )
+
+
+def device_name(wwid: str) -> str:
+    """Return the name of a device; the kernel's id of a disk that has none is too long for one."""
+    name = re.sub(r"[^a-z0-9]+", "-", wwid.lower())
+    return name if len(name) <= 63 else f"nvme-{sha256(wwid.encode()).hexdigest()[:32]}"
 
 
 def namespaces(sysfs: Path) -> list[Path]:
@@ -92,7 +99,6 @@ class EraseOnRelease(dra.Effect, id="erase-on-release"):
     """Changes nothing while the claim lives. Until :meth:`revert` succeeds, the claim is not released."""
 
     disk: str
-    block: str
     ses: int
 
     def keys(self) -> Iterable[str]:
@@ -103,11 +109,16 @@ class EraseOnRelease(dra.Effect, id="erase-on-release"):
         """Do nothing."""
 
     def revert(self, outcome: None) -> None:
-        """Erase the disk; if it was pulled out, nothing is left to erase on this node."""
+        """Erase the disk; if it was pulled out, nothing is left to erase on this node.
+
+        It is found by its id: meanwhile, the kernel may have given its name to another disk.
+        """
         settings: Settings = self.context.settings
-        if self.block not in {folder.name for folder in namespaces(settings.sysfs)}:
-            raise dra.HardwareGone(f"{self.block} is not on the PCI bus any more")
-        command = [part.format(ses=self.ses, path=settings.dev / self.block) for part in shlex.split(settings.erase)]
+        found = [disk for disk in map(read_disk, namespaces(settings.sysfs)) if disk.name == self.disk]
+        if not found:
+            raise dra.HardwareGone(f"disk {self.disk} is not on the PCI bus any more")
+        path = settings.dev / found[0].block
+        command = [part.format(ses=self.ses, path=path) for part in shlex.split(settings.erase)]
         subprocess.run(command, check=True, capture_output=True, timeout=600)
 
 
@@ -118,7 +129,7 @@ class DiskGiver(dra.Preparer[DiskConfig, Disk, None, Settings]):
         """Return the device file; record that the disk must be erased."""
         disk = device.advertised
         ses = {"user-data": 1, "cryptographic": 2}[device.config.erase]
-        device.ensure(EraseOnRelease(disk=disk.name, block=disk.block, ses=ses)).result()
+        device.ensure(EraseOnRelease(disk=disk.name, ses=ses)).result()
         path = f"/dev/{disk.block}"
         return dra.Prepared(
             # with its numbers from sysfs, so that a file of another disk with this name is never given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, Field
@@ -162,8 +162,18 @@ def write(group: Path, lines: Iterable[str]) -> None:
 class Divider(dra.Preparer[RdtConfig, Part, Cache, Settings]):
     """Creates the claim's group, and names it to the runtime, which moves the container's processes into it."""
 
-    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[RdtConfig, Part]) -> dra.Prepared:
-        """Return the class of service; a container can be in one only."""
+    def prepare_claim(
+        self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice[RdtConfig, Part]]
+    ) -> Sequence[dra.Prepared]:
+        """Reject a claim of several parts: a container can be in one group only."""
+        if len(devices) > 1:
+            raise dra.PermanentError(
+                f"claim {claim.name} has {len(devices)} parts of the cache, and a container can be in one group only; "
+                "request one part that is larger"
+            )
+        return [self._prepared(claim, device) for device in devices]
+
+    def _prepared(self, claim: dra.Claim, device: dra.AllocatedDevice[RdtConfig, Part]) -> dra.Prepared:
         part, percent = device.advertised, device.config.bandwidth
         if percent < self.hardware.least_bandwidth:
             raise dra.PermanentError(

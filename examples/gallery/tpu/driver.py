@@ -78,8 +78,9 @@ class Slices(dra.DeviceProvider[Slice, None, Settings]):
     def _parts(self, chips: Sequence[Chip], width: int, height: int) -> Iterator[list[Chip]]:
         """Yield the chips of each slice of a shape. Those of one shape do not overlap."""
         places = {chip.place: chip for chip in chips}
+        rows = max((row for _, row in places), default=-1) + 1  # a chip may be missing
         for column in range(0, 2, width):
-            for row in range(0, len(chips) // 2, height):
+            for row in range(0, rows, height):
                 wanted = [(x, y) for y in range(row, row + height) for x in range(column, column + width)]
                 if all(place in places for place in wanted):
                     yield [places[place] for place in wanted]

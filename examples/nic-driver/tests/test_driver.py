@@ -10,6 +10,7 @@ import pytest
 from dra_kit.testing import Harness, Invalid, unit
 
 from nic_driver.cni import Plugins
+from nic_driver.config import NicConfig
 from nic_driver.driver import driver
 from nic_driver.inventory import Host, Nic, is_offered, read_plan
 from nic_driver.links import Link, Move
@@ -66,6 +67,12 @@ def test_wrong_config_is_rejected(dra: Harness, wrong: str, message: str) -> Non
     text = (STORIES / "veth-pair" / "pod.yaml").read_text()
     with pytest.raises(Invalid, match=message):
         dra.apply(text.replace("name: net1", f"name: {wrong}"))
+
+
+@pytest.mark.parametrize("name", ["", ".", "lo", "a/b", "a:b", "a b", "net%d", "net\0", "x" * 16, "\u00e4" * 8])
+def test_name_that_the_kernel_does_not_accept_or_changes_is_rejected(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid interface name"):
+        NicConfig(name=name)
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,31 @@ def test_claim_of_an_unknown_plugin_is_not_prepared(
     assert commands(log) == []
 
 
+@pytest.mark.parametrize(
+    ("plugin", "key"),
+    [
+        ({"IPAM": {"type": "dhcp"}}, "IPAM"),
+        ({"Name": "../../etc"}, "Name"),
+        ({"prevRe\u017fult": {}}, "prevRe\u017fult"),
+        ({"ipam": {"type": "second", "Type": "dhcp"}}, "Type"),
+    ],
+)
+def test_key_that_plugins_read_in_another_spelling_is_rejected(
+    bin_: Path, log: Path, config: Any, plugin: dict[str, Any], key: str
+) -> None:
+    """JSON in Go ignores the case of keys, so a plugin that is not listed would run."""
+    with bench(bin_, cni_plugins="first,second") as b:
+        with pytest.raises(dra.PermanentError, match=f"'{key}' is not a key of CNI; write "):
+            b.prepare("blue", [CNI], config=config(plugin))
+    assert commands(log) == []
+
+
+def test_keys_of_the_runtime_are_rejected(bin_: Path, config: Any) -> None:
+    ports = {"runtimeConfig": {"portMappings": [{"hostPort": 22, "containerPort": 22, "protocol": "tcp"}]}}
+    with bench(bin_) as b, pytest.raises(dra.PermanentError, match="'runtimeConfig' is reserved for the runtime"):
+        b.prepare("blue", [CNI], config=config(ports))
+
+
 def test_claim_without_network_is_not_prepared(bin_: Path) -> None:
     with (
         bench(bin_) as b,

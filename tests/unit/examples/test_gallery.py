@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import dra_kit
 from dra_kit.cli.app import cli
+from dra_kit.testing import unit
 from tests.unit.docs.test_links import without_code
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -148,3 +153,185 @@ def test_command_of_readme_runs_the_story(folder: Path) -> None:
 
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr
     assert contents(folder) == before
+
+
+def module(name: str) -> ModuleType:
+    """Import the driver of a folder."""
+    qualified = f"gallery_{name.replace('-', '_')}"
+    if qualified not in sys.modules:
+        spec = importlib.util.spec_from_file_location(qualified, FOLDERS[name] / "driver.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[qualified] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[qualified])
+    return sys.modules[qualified]
+
+
+def tree(name: str, directory: Path) -> Path:
+    """Return a copy of a driver's tree of files."""
+    return Path(shutil.copytree(FOLDERS[name] / "sysfs", directory / "sysfs", symlinks=True))
+
+
+def devices(provider: Any, settings: Any, **context: Any) -> dict[str, Any]:
+    """Return what a provider publishes, by name."""
+    node = SimpleNamespace(name="node-1")
+    provider.context = SimpleNamespace(settings=settings, node=node, prepared=dict, **context)
+    (found,) = provider.discover()
+    pools = found.pools if isinstance(found, dra_kit.Inventory) else [SimpleNamespace(devices=found)]
+    return {device.name: device for pool in pools for device in pool.devices}
+
+
+@pytest.mark.parametrize("erased", [False, True])
+def test_disk_is_erased_by_its_id_not_by_its_name(tmp_path: Path, erased: bool) -> None:
+    """After a reboot, the kernel may give the name to another disk, even to the one that the node boots from."""
+    nvme, sysfs = module("nvme"), tree("nvme", tmp_path)
+    settings = nvme.Settings(sysfs=sysfs, dev=tmp_path, erase="touch {path}")
+    disk = devices(nvme.Disks(), settings)["eui-002538b700000011"]
+    with unit(nvme.driver, settings=settings) as bench:
+        bench.prepare("data", [disk])
+        (controller,) = sysfs.glob("devices/pci*/*/*/nvme/nvme1")
+        (controller / "nvme1n1").rename(controller / "nvme7n1")
+        (other,) = sysfs.glob("devices/pci*/*/*/nvme/nvme0/nvme0n1")
+        other.rename(other.with_name("nvme1n1"))
+        if not erased:
+            shutil.rmtree(controller)
+        bench.unprepare("data")
+
+    assert [name for name in ("nvme1n1", "nvme7n1") if (tmp_path / name).exists()] == (["nvme7n1"] if erased else [])
+
+
+def test_disk_with_a_long_id_is_offered_with_the_others(tmp_path: Path) -> None:
+    """The kernel makes the id from vendor, serial number and model where the disk has none."""
+    nvme, sysfs = module("nvme"), tree("nvme", tmp_path)
+    (file,) = sysfs.glob("devices/pci*/*/*/nvme/nvme1/nvme1n1/wwid")
+    file.write_text(f"nvme.144d-{'53' * 20}-{'4d' * 40}-00000001\n")
+
+    found = devices(nvme.Disks(), nvme.Settings(sysfs=sysfs))
+
+    assert len(found) == 3
+    assert [disk.block for name, disk in found.items() if not name.startswith("eui-")] == ["nvme1n1"]
+
+
+def test_device_attached_to_a_node_without_its_claim_is_detached(tmp_path: Path) -> None:
+    """The controller stopped between release and detach, and the device has a claim on another node since then."""
+    fabric, sysfs = module("fabric"), tree("fabric", tmp_path)
+    settings = fabric.Settings(redfish=sysfs / "redfish/v1", sysfs=sysfs)
+    manager = fabric.Manager(settings)
+    manager.attach("node-1", "gpu-1")
+    manager.attach("node-2", "gpu-1")
+    binder = fabric.Attacher()
+    binder.context = SimpleNamespace(settings=settings)
+
+    binder.resume([(SimpleNamespace(node="node-2"), SimpleNamespace(name="gpu-1"))])
+
+    assert (manager.attached("node-1"), manager.attached("node-2")) == ([], ["gpu-1"])
+
+
+@pytest.mark.parametrize(
+    ("chips", "offered"),
+    [
+        (1, ["slice-1x1-0"]),
+        (4, ["slice-1x1-0", "slice-1x1-1", "slice-1x1-2", "slice-1x1-3", "slice-2x2-0"]),
+        (0, []),
+    ],
+)
+def test_host_with_few_chips_offers_the_slices_that_they_form(tmp_path: Path, chips: int, offered: list[str]) -> None:
+    tpu, sysfs = module("tpu"), tree("tpu", tmp_path)
+    for number in range(chips, 8):
+        (sysfs / f"class/accel/accel{number}").unlink()
+
+    assert sorted(devices(tpu.Slices(), tpu.Settings(sysfs=sysfs))) == offered
+
+
+def test_chip_that_is_gone_takes_no_other_chip_with_it(tmp_path: Path) -> None:
+    tpu, sysfs = module("tpu"), tree("tpu", tmp_path)
+    (sysfs / "class/accel/accel2").unlink()
+
+    found = devices(tpu.Slices(), tpu.Settings(sysfs=sysfs))
+
+    assert {name for name in found if "1x1" in name} == {f"slice-1x1-{number}" for number in (0, 1, 3, 4, 5, 6, 7)}
+    assert {name for name in found if "1x1" not in name} == {"slice-2x2-4"}
+
+
+def test_claim_of_two_parts_of_the_cache_is_rejected(tmp_path: Path) -> None:
+    """A container is in one group, so it would have the ways of one part only."""
+    resctrl, sysfs = module("resctrl"), tree("resctrl", tmp_path)
+    settings = resctrl.Settings(resctrl=sysfs / "fs/resctrl", cpu=sysfs / "devices/system/cpu/cpu0")
+    cache = resctrl.Cache(SimpleNamespace(settings=settings))
+    provider = resctrl.Parts()
+    provider.hardware = cache
+    parts = devices(provider, settings)
+    with (
+        unit(resctrl.driver, settings=settings, hardware=cache) as bench,
+        pytest.raises(dra_kit.PermanentError, match="2 parts of the cache"),
+    ):
+        bench.prepare("cache", [parts["l3-1-ways-at-4"], parts["l3-2-ways-at-6"]])
+
+    assert not [*(sysfs / "fs/resctrl").glob("dra-*")]
+
+
+def test_accelerator_that_is_gone_is_unhealthy_and_the_others_are_watched(tmp_path: Path) -> None:
+    gaudi, sysfs = module("intel-gaudi"), tree("intel-gaudi", tmp_path)
+    settings = gaudi.Settings(sysfs=sysfs)
+    found = devices(gaudi.Gaudis(), settings)
+    first, *others = found.values()
+    (first.folder / "status").unlink()
+    health = gaudi.GaudiHealth()
+    health.devices = [*found.values()]
+    health.context = SimpleNamespace(settings=settings, stopping=SimpleNamespace(blocking_sleep=lambda _: True))
+
+    reports = [*health.watch()]
+
+    assert [type(report).__name__ for report in reports] == ["Unhealthy", *["Healthy"] * len(others)]
+    assert not health.recovered(first, "not-operational")
+    assert health.recovered(others[0], "not-operational")
+
+
+def test_partitions_whose_render_node_is_unknown_are_not_offered(tmp_path: Path) -> None:
+    """The kernel stops when it has no numbers left. A guess would give a container the partition of another one."""
+    amd, sysfs = module("amd-gpu"), tree("amd-gpu", tmp_path)
+    shutil.rmtree(sysfs / "devices/platform/amdgpu_xcp_3")
+
+    found = devices(amd.Partitions(), amd.Settings(sysfs=sysfs))
+
+    assert found
+    assert {name for name in found if not name.endswith("-0")} == set()
+
+
+def slices_of(driver: str, pool: str, device: str) -> dict[str, Any]:
+    attributes = {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}
+    spec = {"driver": driver, "nodeName": "node-1", "pool": {"name": pool}}
+    return {"spec": {**spec, "devices": [{"name": device, "attributes": attributes}]}}
+
+
+class Cluster:
+    """A cluster with slices of two drivers; it accepts the rules that Kubernetes would accept."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        self.items, self.rules = items, list[str]()
+
+    def list(self, api: str, plural: str, **_: str) -> Any:
+        return SimpleNamespace(result=lambda: self.items if plural == "resourceslices" else ())
+
+    def apply(self, plural: str, manifest: dict[str, Any], **_: str) -> Any:
+        assert is_dns_subdomain(manifest["metadata"]["name"])
+        self.rules.append(manifest["metadata"]["name"])
+        return SimpleNamespace(result=lambda: None)
+
+
+def is_dns_subdomain(name: str) -> bool:
+    return len(name) <= 253 and bool(re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name))
+
+
+@pytest.mark.parametrize("device", ["gpu-0", "g" * 63])
+def test_names_of_parts_may_be_any_that_kubernetes_allows(device: str) -> None:
+    pairs = module("gpu-and-nic")
+    cluster = Cluster(
+        slices_of("gpu.example.com", f"node-1/{'x' * 200}", device), slices_of("nic.example.com", "node-1", "n" * 63)
+    )
+
+    found = devices(pairs.Pairs(), pairs.Settings(), cluster=cluster)
+
+    assert len(found) == 1
+    assert all(len(name) <= 63 for name in found)
+    assert len({*cluster.rules}) == 2

@@ -126,9 +126,12 @@ class MemoryHooks(dra.PodHooks[dra.Device, Memories, NodeSettings]):
         cgroups = self.context.settings.sysfs / "fs/cgroup"
         if cgroups.exists():  # a fake machine has none
             try:
-                # the kubelet does not know the hugepages of claims, and allows the pod none
+                # the kubelet does not know the hugepages of claims, and allows the pod none: to use, and to reserve
                 for size, limit in _hugepages(pod.devices).items():
-                    (cgroups / pod.cgroup_parent.strip("/") / f"hugetlb.{size}.max").write_text(str(limit))
+                    used = cgroups / pod.cgroup_parent.strip("/") / f"hugetlb.{size}.max"
+                    reserved = used.with_name(f"hugetlb.{size}.rsvd.max")
+                    for file in [used, *([reserved] if reserved.exists() else [])]:  # Linux 5.7
+                        file.write_text(str(limit), encoding="utf-8")
             except OSError as error:
                 raise dra.TransientError(f"pod {pod} gets no hugepages: {error}; mount the host's cgroup v2") from None
         nodes = _numa_nodes(_shares(devices))

@@ -13,9 +13,9 @@ API_VERSION = "nic.example.com/v1"
 
 
 def _interface_name(value: str) -> str:
-    # the kernel's rule (dev_valid_name), without the names that every pod has
-    if not re.fullmatch(r"[^\s/:]{1,15}", value) or value in {".", "..", "lo", "eth0"}:
-        raise ValueError(f"{value!r} is not a valid interface name; use 1 to 15 characters, not lo or eth0")
+    # the kernel's rule (dev_valid_name), without patterns such as net%d and the names that every pod has
+    if not re.fullmatch(r"[^\s/:%\0]+", value) or len(value.encode()) > 15 or value in {".", "..", "lo", "eth0"}:
+        raise ValueError(f"{value!r} is not a valid interface name; use 1 to 15 bytes, not lo or eth0")
     return value
 
 
@@ -56,6 +56,24 @@ class NicConfig(dra.OpaqueConfig, api_version=API_VERSION, for_devices={"linkTyp
     routes: list[Route] = []
 
 
+CNI_KEYS = {"cniVersion", "name", "type", "capabilities", "prevResult", "runtimeConfig", "ipam", "args", "dns"}
+
+
+def _check_keys(plugin: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    # plugins in Go take "IPAM" for "ipam", so the driver would check and replace other values than they read
+    known = {key.casefold(): key for key in CNI_KEYS}
+    for part in (plugin, plugin.get("ipam")):
+        for key in part if isinstance(part, dict) else ():
+            if known.get(key.casefold(), key) != key:
+                raise ValueError(f"{key!r} is not a key of CNI; write {known[key.casefold()]!r}")
+    if "runtimeConfig" in plugin:
+        raise ValueError("'runtimeConfig' is reserved for the runtime; remove it")
+    return plugin
+
+
+Plugin = Annotated[dict[str, JsonValue], AfterValidator(_check_keys)]
+
+
 class NetworkList(BaseModel):
     """A network configuration list (CNI specification 1.1.0, section 1), such as a file in ``/etc/cni/net.d``.
 
@@ -69,7 +87,7 @@ class NetworkList(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     cniVersion: Literal["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
-    plugins: Annotated[list[dict[str, JsonValue]], Field(min_length=1)]
+    plugins: Annotated[list[Plugin], Field(min_length=1)]
     disableCheck: bool = False
     disableGC: bool = False
 

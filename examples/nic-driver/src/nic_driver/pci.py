@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import dra_kit as dra
 
-_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
+_IDS = {"vendor": "vendor", "deviceID": "device"}  # attributes, and their files
 
 
 @dataclass(frozen=True)
@@ -27,25 +26,17 @@ class Pci:
         return any(self._folder(address).glob("virtfn*"))
 
     def attributes(self, address: str) -> dict[str, str | int]:
-        """Return attributes of the function; those that are unknown are missing.
-
-        An empty ``pcieRoot`` would align two devices of unknown roots.
-        """
+        """Return attributes of the function; those that are unknown are missing."""
         folder = self._folder(address)
-        numa = _text(folder / "numa_node")  # -1: the machine has no NUMA nodes
-        found: dict[str, str | int | None] = {
-            "resource.kubernetes.io/pciBusID": address,
-            "resource.kubernetes.io/pcieRoot": next(filter(_ROOT.fullmatch, folder.resolve().parts), None),
-            "resource.kubernetes.io/numaNode": int(numa) if numa.isdecimal() else None,
-            "vendor": _text(folder / "vendor").removeprefix("0x"),
-            "deviceID": _text(folder / "device").removeprefix("0x"),
-        }
+        found = dra.pci_attributes(folder)
+        found |= {name: text for name, file in _IDS.items() if (text := _text(folder / file).removeprefix("0x"))}
         physical = folder / "physfn"
         if physical.exists():
             found["pf"] = physical.resolve().name
-            mine = (link.name for link in physical.glob("virtfn*") if link.resolve() == folder.resolve())
-            found["vfID"] = next((int(name.removeprefix("virtfn")) for name in mine), None)
-        return {name: value for name, value in found.items() if value is not None and value != ""}
+            for link in physical.glob("virtfn*"):
+                if link.resolve() == folder.resolve():
+                    found["vfID"] = int(link.name.removeprefix("virtfn"))
+        return found
 
     def rdma_nodes(self, address: str) -> list[dra.DeviceNode]:
         """Return the character devices through which a container uses RDMA on the function; empty without RDMA.
