@@ -165,12 +165,20 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
         if not several:
             raise ConfigurationError(f"--story {folder}: neither this folder nor its subfolders contain {EXPECT_FILE}")
         found += several
-    stories = tuple(map(load_story, found))
-    times = Counter(story.name for story in stories)
-    return tuple(
-        replace(story, name=f"{folder.resolve().parent.name}-{story.name}") if times[story.name] > 1 else story
-        for folder, story in zip(found, stories, strict=True)
-    )
+    names = _distinct_names({folder.resolve() for folder in found})
+    return tuple(replace(load_story(folder), name=names[folder.resolve()]) for folder in found)
+
+
+def _distinct_names(folders: Iterable[Path]) -> dict[Path, str]:
+    """Return the name of each folder, after those of as many folders above it as distinguish it from the others."""
+    depths = dict.fromkeys(folders, 1)
+    while True:
+        names = {folder: "-".join(folder.parts[-depth:]) for folder, depth in depths.items()}
+        times = Counter(names.values())
+        same = [folder for folder, depth in depths.items() if times[names[folder]] > 1 and depth < len(folder.parts)]
+        if not same:
+            return names
+        depths.update((folder, depths[folder] + 1) for folder in same)
 
 
 def node_shapes(capacity: Sequence[str], labels: Sequence[str]) -> dict[str, NodeShape]:
@@ -212,18 +220,20 @@ def shapes_with_stories(given: Mapping[str, NodeShape], stories: Sequence[Story]
     Raises:
         ConfigurationError: two stories need different ones.
     """
-    found: dict[str, NodeShape] = {}
-    for story in stories:
-        for node, shape in story.nodes.items():
-            known = found.get(node, shape)
-            found[node] = known.overridden_by(shape)
-            if found[node] != shape.overridden_by(known):
+    found = dict(given)
+    for node in dict.fromkeys(name for story in stories for name in story.nodes):
+        shape = stories[0].shape_of(node)
+        for story in stories[1:]:
+            needed, before = story.shape_of(node), shape
+            shape = before.overridden_by(needed)
+            if shape != needed.overridden_by(before):
                 raise ConfigurationError(
                     f"story {story.name} needs other capacity or labels of node {node} than a story before it; run "
                     "them one by one"
                 )
-    for node, shape in given.items():
-        found[node] = found.get(node, shape).overridden_by(shape)
+        for name in dict.fromkeys(["*", node]):
+            shape = shape.overridden_by(given[name]) if name in given else shape
+        found[node] = shape
     return found
 
 

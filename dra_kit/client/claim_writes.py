@@ -9,6 +9,7 @@ claim is read and replaced in protobuf, as Go's clients do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -74,16 +75,15 @@ async def write_status(client: Client, claim: ObjectView, status: Mapping[str, A
     before = current.get("status", {})
     known = _with_bytes(status, before)
     if not (before.get("allocation") or {}).get("devices", {}).get("config"):
-        sources = [*_opaque(current["spec"]["devices"].get("config"))]
+        of_claim, of_classes = _opaque(current["spec"]["devices"].get("config")), list[dict[str, Any]]()
         for each in sorted(_classes(claim)):
-            try:
-                found = await _read(client, DEVICE_CLASSES, "", each)
-            except NotFound:
-                continue  # deleted since the allocation
-            sources += _opaque(found["spec"].get("config"))
-        for entry in _opaque(known["allocation"]["devices"]["config"]):
-            same = (item["parameters"] for item in sources if {**item} == {**entry})
-            entry["parameters"] = next(same, entry["parameters"])
+            with suppress(NotFound):  # deleted since the allocation
+                of_classes += _opaque((await _read(client, DEVICE_CLASSES, "", each))["spec"].get("config"))
+        for entry in known["allocation"]["devices"]["config"]:
+            sources = of_claim if entry.get("source") == "FromClaim" else of_classes
+            for opaque in _opaque([entry]):
+                same = (item["parameters"] for item in sources if item == opaque)
+                opaque["parameters"] = next(same, opaque["parameters"])
     update = ClientRequest.of_object("update", RESOURCE_CLAIMS, name, namespace, subresource="status")
     return await _write(client, update, {**claim, "status": known})
 

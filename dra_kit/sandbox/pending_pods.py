@@ -81,7 +81,7 @@ def _of_claim(claim: PodClaimExplanation) -> Iterator[PendingCause]:
         for device in judged.devices
         if device.matches
         for reason in device.reasons
-        if reason.check is ReasonKind.COUNTERS and reason.details["claims"]
+        if reason.check is ReasonKind.COUNTERS and reason.details.get("claims")
     )
     for text in (*list(texts)[:_COUNTERS], *explanation.remedies):
         yield PendingCause(text, subject, claim.entry)

@@ -33,7 +33,6 @@ from dra_kit.process.probes import unready_parts
 from dra_kit.sandbox.drivers.log import log_as_driver
 from dra_kit.sandbox.drivers.roles import STOP_SECONDS
 from dra_kit.sandbox.drivers.sandbox_driver import DriverRelease
-from dra_kit.slices.discovery import DISCOVER_FAILED
 
 _POLL: Final = 0.02
 _STANDARD: Final = (
@@ -167,8 +166,6 @@ class NodeRoleProcess:
                 match self._wire.recv():
                     case ("log", fields):
                         record = logging.makeLogRecord(fields)
-                        if record.msg == DISCOVER_FAILED:
-                            self._discover_problem = str(fields.get("error", ""))
                         logging.getLogger(record.name).handle(record)
                     case ("failed", text):
                         self._failure = text
@@ -176,6 +173,8 @@ class NodeRoleProcess:
                         self._loop.call_soon_threadsafe(self._answers.pop(number).set_result, text)
                     case ("begun",):
                         self.begun = True
+                    case ("discover", text):
+                        self._discover_problem = text
                     case _:
                         self._ready = True
         with suppress(RuntimeError):  # the loop has ended
@@ -269,7 +268,11 @@ def _role(
             sending.cancel()
 
     async def send_ready(agent: NodeAgent) -> None:
-        while unready_parts(agent.supervisor):  # noqa: ASYNC110 - each part has its own event
+        problem = ""
+        while unready_parts(agent.supervisor):
+            if agent.discover_problem != problem:
+                problem = agent.discover_problem
+                sender.send("discover", problem)
             await asyncio.sleep(_POLL)
         sender.send("ready")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -80,9 +82,13 @@ class SandboxDriver(Struct, frozen=True):
         Raises:
             ConfigurationError: a value is wrong.
         """
-        placed: dict[str, object] = _placed(self.values, {"{node}": node, "{directory}": str(directory)})
-        copies = directory / "copies" / self.name
-        return self.settings({name: _copied_paths(name, value, copies / name) for name, value in placed.items()})
+        places, copies = {"{node}": node, "{directory}": str(directory)}, directory / "copies" / self.name
+        return self.settings(
+            {
+                name: _changed_texts(_placed(value, places), partial(_with_copies, name, copies))
+                for name, value in self.values.items()
+            }
+        )
 
 
 def successor_loader(
@@ -178,42 +184,60 @@ def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]
 
 def _placed(value: Any, places: Mapping[str, str]) -> Any:
     """Return a value with its placeholders replaced."""
+
+    def change(text: str) -> str:
+        for name, place in places.items():
+            text = text.replace(name, place)
+        return text
+
+    return _changed_texts(value, change)
+
+
+def _changed_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of which each text is changed."""
     match value:
         case str():
-            for name, text in places.items():
-                value = value.replace(name, text)
-            return value
+            return change(value)
         case list():
-            return [_placed(item, places) for item in value]
+            return [_changed_texts(item, change) for item in value]
         case Mapping():
-            return {name: _placed(item, places) for name, item in value.items()}
+            return {name: _changed_texts(item, change) for name, item in value.items()}
     return value
 
 
-def _copied_paths(name: str, value: Any, directory: Path) -> Any:
-    """Return a setting's value in which each ``{copy:PATH}`` is a copy in a directory."""
-    if isinstance(value, list):
-        return [_copied_paths(name, item, directory) for item in value]
-    if not isinstance(value, str):
-        return value
+def _with_copies(name: str, directory: Path, text: str) -> str:
+    """Return a setting's text in which each ``{copy:PATH}`` is a copy in a directory; there is one of each path."""
 
     def copied(found: re.Match[str]) -> str:
         path = Path(found[1]).resolve()
-        copy = directory / path.name
+        copy = directory / hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:12] / path.name
         if not path.exists():
             raise ConfigurationError(
                 f"setting {name} names a copy of {path}, which does not exist; name a file or folder, such as "
                 "{copy:{project}/sysfs}"
             )
         if not copy.exists():
-            directory.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                shutil.copytree(path, copy, symlinks=True)
-            else:
-                shutil.copy(path, copy)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                if path.is_dir():
+                    shutil.copytree(path, copy, symlinks=True)
+                else:
+                    shutil.copy(path, copy)
+            except (OSError, shutil.Error) as error:
+                shutil.rmtree(copy, ignore_errors=True)  # a later start copies all of it
+                raise ConfigurationError(
+                    f"setting {name} names a copy of {path}, which cannot be copied: {_why_not_copied(error)}; copy "
+                    "simulated hardware only"
+                ) from None
         return str(copy)
 
-    return _COPY.sub(copied, value)
+    return _COPY.sub(copied, text)
+
+
+def _why_not_copied(error: OSError) -> str:
+    """Return the first problem of a copy; shutil collects those of all files of a folder."""
+    problems = error.args[0] if isinstance(error, shutil.Error) and error.args else None
+    return str(problems[0][-1] if isinstance(problems, list) and problems else error)
 
 
 class DriverRelease(Struct, frozen=True):

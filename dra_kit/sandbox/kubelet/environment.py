@@ -175,6 +175,7 @@ def expand_variables(text: str, variables: Mapping[str, str]) -> str:
 
 EVERY_NODE: Final = "*"
 """Stands for every node where shapes are given by the name of the node."""
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage", "pods")  # resources of a Node without a domain
 
 
 class NodeShape(Struct, frozen=True, kw_only=True):
@@ -210,17 +211,27 @@ def check_shapes(shapes: Mapping[str, NodeShape], nodes: Sequence[str]) -> None:
     for node, shape in shapes.items():
         if node != EVERY_NODE and node not in nodes:
             hint = did_you_mean(node, nodes) or ";"
-            raise ConfigurationError(f"unknown node {node!r}{hint} nodes of the sandbox: {', '.join(nodes)}")
+            raise ConfigurationError(
+                f"unknown node {node!r}{hint} nodes of the sandbox: {', '.join(nodes)}; --nodes gives it more"
+            )
         for resource, quantity in shape.capacity.items():
             where = f"capacity {resource}={quantity} of {_title(node)} is invalid"
             if problems := names.label_key(resource):
                 raise ConfigurationError(f"{where}: {problems[0]}")
+            if "/" not in resource and resource not in _STANDARD and not resource.startswith("hugepages-"):
+                hint = did_you_mean(resource, _STANDARD) or ";"
+                raise ConfigurationError(
+                    f"{where}: Kubernetes has no resource {resource}{hint} use {', '.join(_STANDARD)}, hugepages-2Mi, "
+                    "or a name with a domain, such as example.com/widgets"
+                )
             try:
-                negative = Quantity(quantity).sign < 0
+                amount = Quantity(quantity)
             except InvalidQuantity:
                 raise ConfigurationError(f"{where}: use a quantity such as 8, 500m or 32Gi") from None
-            if negative:
+            if amount.sign < 0:
                 raise ConfigurationError(f"{where}: it must not be negative")
+            if ("/" in resource or resource == "pods") and amount.as_decimal % 1:
+                raise ConfigurationError(f"{where}: it must be an integer")
         for key, value in shape.labels.items():
             if problems := [*names.label_key(key), *names.label_value(value)]:
                 raise ConfigurationError(f"label {key}={value} of {_title(node)} is invalid: {problems[0]}")

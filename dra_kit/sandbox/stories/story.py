@@ -15,7 +15,7 @@ from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.sandbox.kubelet.environment import NodeShape
+from dra_kit.sandbox.kubelet.environment import NodeShape, node_shape
 from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
@@ -215,6 +215,10 @@ class Story(Struct, frozen=True):
     targets: tuple[str, ...] = ()
     nodes: Mapping[str, NodeShape] = field(default_factory=dict)
     own_namespace: bool = True
+
+    def shape_of(self, node: str) -> NodeShape:
+        """Return what it needs of a node; ``*`` for what it needs of every node."""
+        return node_shape(self.nodes, node)
 
     @property
     def killed(self) -> frozenset[str]:

@@ -367,3 +367,54 @@ async def test_node_allocatable_devices_are_accepted_with_alpha_features() -> No
 
     (device,) = published["spec"]["devices"]
     assert device["nodeAllocatableResources"] == {"cpu": {"mapping": {"deviceMultiplier": "1"}}}
+
+
+async def test_start_fails_early_only_while_discover_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = threading.Event()
+
+    class Flaky(dra.DeviceProvider):
+        tries = 0
+
+        @override
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            self.tries += 1
+            if self.tries == 1:
+                raise OSError("the oven is cold")
+            yield [dra.Device(name="pizza")]
+
+    class Late(dra.DeviceProvider):
+        @override
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            late.wait()
+            yield [dra.Device(name="pizza")]
+
+    class Broken(dra.DeviceProvider):
+        @override
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            raise OSError("the oven is gone")
+
+    def driver(provider: dra.DeviceProvider) -> SandboxDriver:
+        name = f"dra.{type(provider).__name__.lower()}"
+        return SandboxDriver((dra.Driver(name, provider=provider, preparer=Waiter()),))
+
+    async def start(cluster: Sandbox) -> None:
+        async with cluster:
+            pass
+
+    monkeypatch.setattr("dra_kit.sandbox.drivers.running._FAILED_SECONDS", 60.0)
+    recovering = Sandbox([driver(Flaky()), driver(Late())], SandboxSettings(webhook=False))
+    starting = asyncio.create_task(start(recovering))
+    await until(lambda: bool(recovering.log.problems_of("discover failed")))
+    await until(lambda: any(item["spec"]["driver"] == "dra.flaky" for item in slices_of(recovering)))
+    monkeypatch.setattr("dra_kit.sandbox.drivers.running._FAILED_SECONDS", 0.0)
+    done, _ = await asyncio.wait({starting}, timeout=0.5)
+    late.set()
+    await starting  # without an error
+    assert not done
+
+    with pytest.raises(SandboxError, match=r"driver dra\.broken publishes nothing on node-1 within"):
+        await start(Sandbox([driver(Broken())], SandboxSettings(webhook=False)))
+
+
+def slices_of(cluster: Sandbox) -> list[Any]:
+    return list(cluster.informers.objects(RESOURCE_SLICES).values())

@@ -148,13 +148,23 @@ def second(kitchen: Kitchen) -> None:
     (kitchen.directory / "cellar.py").write_text(text.replace("dra.pizza", "dra.wine").replace('"pizza-', '"wine-'))
 
 
-def test_stories_in_folders_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in ("pizza/story", "wine/story", "wine/tasting")]
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (("pizza/story", "wine/story", "wine/tasting"), ["pizza-story", "wine-story", "tasting"]),
+        (("pizza/stories", "wine/stories"), ["pizza-stories-first", "wine-stories-first"]),
+        (("story", "story"), ["story", "story"]),
+    ],
+)
+def test_stories_in_folders_of_the_same_name_are_distinguished(
+    folders: Sequence[str], names: list[str], tmp_path: Path
+) -> None:
     for folder in folders:
-        folder.mkdir(parents=True)
-        (folder / "expect.yaml").write_text("gone: [Pod/guest]")
+        place = tmp_path / folder / "first" if folder.endswith("stories") else tmp_path / folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "expect.yaml").write_text("gone: [Pod/guest]")
 
-    assert [story.name for story in load_stories(folders)] == ["pizza-story", "wine-story", "tasting"]
+    assert [story.name for story in load_stories([tmp_path / folder for folder in folders])] == names
 
 
 @processes

@@ -75,6 +75,9 @@ def test_option_of_another_form_is_rejected(text: str) -> None:
         ({"node2": NodeShape()}, r"unknown node 'node2'; did you mean \"node-2\"\? nodes of the sandbox: node-1"),
         ({"*": NodeShape(capacity={"cpu": "8 cores"})}, "capacity cpu=8 cores of every node is invalid: use a"),
         ({"node-1": NodeShape(capacity={"cpu": "-1"})}, "capacity cpu=-1 of node node-1 is invalid: it must not"),
+        ({"node-3": NodeShape()}, "nodes of the sandbox: node-1, node-2; --nodes gives it more"),
+        ({"*": NodeShape(capacity={"cpus": "8"})}, r"has no resource cpus; did you mean \"cpu\"\? use cpu, me"),
+        ({"*": NodeShape(capacity={"a.example/b": "1.5"})}, "b=1.5 of every node is invalid: it must be an integer"),
         ({"*": NodeShape(capacity={"a b": "1"})}, "capacity a b=1 of every node is invalid: name part"),
         ({"*": NodeShape(labels={"zone": "a b"})}, "label zone=a b of every node is invalid: a valid label"),
     ],
@@ -82,6 +85,12 @@ def test_option_of_another_form_is_rejected(text: str) -> None:
 def test_invalid_profile_of_a_node_is_rejected(shapes: dict[str, NodeShape], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         Sandbox([], SandboxSettings(nodes=2, shapes=shapes))
+
+
+def test_capacity_of_each_kind_is_accepted() -> None:
+    capacity = {"cpu": "7500m", "memory": "1e9", "pods": "250", "hugepages-2Mi": "1Gi", "example.com/widgets": "0"}
+
+    Sandbox([], SandboxSettings(shapes={"*": NodeShape(capacity=capacity)}))
 
 
 def test_options_override_what_a_story_needs(tmp_path: Path) -> None:
@@ -97,3 +106,20 @@ def test_stories_that_need_different_nodes_do_not_run_together(tmp_path: Path) -
 
     with pytest.raises(ConfigurationError, match=r"story b needs other capacity or labels of node \* than a story"):
         shapes_with_stories({}, stories)
+
+
+def test_options_for_all_nodes_override_what_a_story_needs_of_one(tmp_path: Path) -> None:
+    needs = story(tmp_path / "a", nodes={"node-1": {"capacity": {"cpu": 8, "memory": "1Gi"}}})
+
+    found = shapes_with_stories({"*": NodeShape(capacity={"cpu": "4"})}, [needs])
+
+    assert found["node-1"] == NodeShape(capacity={"cpu": "4", "memory": "1Gi"})
+
+
+def test_needs_of_one_node_and_of_all_are_compared(tmp_path: Path) -> None:
+    every = story(tmp_path / "every", nodes={"*": {"capacity": {"cpu": 64}}})
+    one = story(tmp_path / "one", nodes={"node-1": {"capacity": {"cpu": 8}}})
+
+    for stories in ([every, one], [one, every]):
+        with pytest.raises(ConfigurationError, match=rf"story {stories[1].name} needs other .* of node node-1 than"):
+            shapes_with_stories({}, stories)

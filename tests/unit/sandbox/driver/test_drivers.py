@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,35 @@ def test_tests_change_the_copy_of_a_folder_itself(tmp_path: Path) -> None:
     settings = driver.settings_on("node-1", node)
 
     assert copy_edited_files(settings, ["oven"], node / "files" / "dra.pizza") == settings
+
+
+class Rack(BaseModel):
+    ovens: list[Path] = []
+    cellar: dict[str, Path] = {}
+
+
+def test_each_path_has_one_copy_wherever_settings_name_it(tmp_path: Path) -> None:
+    for place in ("left", "right"):
+        (tmp_path / place / "oven").mkdir(parents=True)
+        (tmp_path / place / "oven" / "heat").write_text(place)
+    left, right = (f"{{copy:{tmp_path}/{place}/oven}}" for place in ("left", "right"))
+    values = {"ovens": [left, right], "cellar": {"oven": f"{left}/heat"}}
+    driver = SandboxDriver((DRIVER,), Rack.model_validate, values=values)
+
+    rack = driver.settings_on("node-1", tmp_path / "node-1")
+
+    assert isinstance(rack, Rack)
+    assert [(oven / "heat").read_text() for oven in rack.ovens] == ["left", "right"]
+    assert rack.cellar["oven"] == rack.ovens[0] / "heat"
+
+
+def test_folder_that_cannot_be_copied_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "hardware").mkdir()
+    os.mkfifo(tmp_path / "hardware" / "events")
+    driver = SandboxDriver((DRIVER,), Settings.model_validate, values={"oven": f"{{copy:{tmp_path}/hardware}}"})
+
+    with pytest.raises(ConfigurationError, match=r"hardware, which cannot be copied: .*events.* is a named pipe"):
+        driver.settings_on("node-1", tmp_path / "node-1")
 
 
 def test_copy_of_a_missing_folder_is_rejected(tmp_path: Path) -> None:

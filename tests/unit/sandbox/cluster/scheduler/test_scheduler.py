@@ -242,6 +242,21 @@ async def test_an_allocation_has_the_bytes_of_the_parameters_of_claim_and_class(
             assert stored.count(parameters.strip().encode()) == 3
 
 
+async def test_equal_parameters_of_claim_and_class_keep_their_own_bytes() -> None:
+    async with kitchen(pizzas(1)) as (plane, client, _):
+        await client.delete(DEVICE_CLASSES, "pizza")
+        config = '{"opaque":{"driver":"other.example.com","parameters":{"heat":1}}}'
+        await post(client, DEVICE_CLASSES, "pizza", f'{{"config":[{config}]}}')
+        await post(client, RESOURCE_CLAIMS, "lunch", opaque('{"heat":1.0}'))
+        await add_pod(client, "guest", "lunch")
+        claims = plane.informers.objects(RESOURCE_CLAIMS)
+        await until(lambda: pools(claims.get(("default", "lunch"), {})) == ["node-1"])
+
+        read = ClientRequest.of_object("get", RESOURCE_CLAIMS, "lunch", "default")
+        stored = (await client.exchange(replace(read, accept="application/vnd.kubernetes.protobuf"))).text
+        assert [stored.count(text) for text in (b'{"heat":1.0}', b'{"heat":1}')] == [2, 1]
+
+
 @WRITTEN
 async def test_a_generated_claim_has_the_bytes_of_its_template(parameters: str) -> None:
     async with kitchen(pizzas(1)) as (plane, client, _):
