@@ -168,6 +168,7 @@ class Endpoint:
         return _sent(pack(api_version, name, message), PROTOBUF, answer)
 
     async def _act(self, kind: Kind, request: ApiRequest, action: str) -> Served:
+        """Carry out a request other than a watch, whose path and verb are allowed."""
         api, target = self.api, request.target
         if target.subresource not in {"", "status"}:
             return await SUBRESOURCES[kind.full_name][target.subresource].serve(api, kind, request)

@@ -1,9 +1,11 @@
 """Subresources other than ``status``: what discovery lists of each, and the function that serves it.
 
 A new one is an entry of :data:`SUBRESOURCES`, at the end, and its function; routing, discovery and RBAC read the table.
-One that writes a part of its object by other rules calls ``update`` of ``verbs/write.py`` and ``patch`` of
-``verbs/patch.py`` with the kind and another ``Strategy``: that of pods is in ``kinds/pods.py``. No disruption budget is
-looked at.
+
+One that writes a part of the same object by other rules needs no function, only a strategy: its entry is
+``Subresource("Pod", STATUS_VERBS, serve_part(ResizeStrategy()))``. The strategy is in the kind's file and a subclass of
+the kind's, such as ``PodStrategy`` in ``kinds/pods.py``. Its ``prepare_for_update`` copies from the old object what a
+request may not change, and its ``validate_update`` returns the errors of what it changed.
 
 Sources: Kubernetes 1.37 ``pkg/registry/core/pod/storage`` and ``pkg/apis/core/validation``, ``ValidatePodBinding``;
 Kubernetes 1.37 ``pkg/registry/core/pod/storage/eviction.go``; Kubernetes 1.37
@@ -19,10 +21,11 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now, time_text
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
-from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.managed_fields import (
     ApplyConflict,
@@ -46,8 +49,16 @@ from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.tables import AGE, Column, number_cell, text_cell, written_selector
 from dra_kit.apiserver.verbs.decoding import BodyParseError, decode_typed, parse_body, read_object
 from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete_stored
-from dra_kit.apiserver.verbs.patch import APPLY, configuration, conflicting, mentioned, patch_stored, write_of
-from dra_kit.apiserver.verbs.write import WriteRequest, check_name, check_namespace, precondition_failed, replace_object
+from dra_kit.apiserver.verbs.patch import APPLY, configuration, conflicting, mentioned, patch, patch_stored, write_of
+from dra_kit.apiserver.verbs.read import get
+from dra_kit.apiserver.verbs.write import (
+    WriteRequest,
+    check_name,
+    check_namespace,
+    precondition_failed,
+    replace_object,
+    update,
+)
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, ErrorKind, FieldError, invalid, required
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
@@ -217,7 +228,7 @@ _EVICTION: Final = Kind("", "pods", "Eviction", True, {"v1": "policy/v1.Eviction
 
 
 async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
-    """Mark a pod with the condition ``DisruptionTarget``, and delete it.
+    """Mark a pod with the condition ``DisruptionTarget``, and delete it; disruption budgets are ignored.
 
     Raises:
         StatusError: the body is not an Eviction of this pod, or the pod may not be deleted.
@@ -476,17 +487,41 @@ def _to_workload(
     return [*retained, *added]
 
 
-def _refuse(cause: str, *, readable: bool = False) -> _Handler:
-    """Return a handler that refuses requests with a cause; of a readable subresource, GET returns the object."""
+def serve_part(strategy: Strategy) -> _Handler:
+    """Return a handler that gets the object itself, and updates, patches or applies it by the rules of a strategy."""
 
     async def handler(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
-        target = request.target
-        obj = api.stored(kind, target).object
-        if readable and request.method == "GET":
-            return ApiResponse(api.wire(kind, obj, target.api_version), kind=kind, items=[obj])
-        raise StatusError(501, "NotImplemented", f"{target.plural}/{target.subresource} cannot be served: {cause}")
+        if request.method in {"GET", "HEAD"}:
+            return get(api, kind, request)
+        serve = update if request.method == "PUT" else patch
+        return await serve(api, replace(kind, strategy=strategy), request)
 
     return handler
+
+
+class _ReadOnlyStrategy(Strategy):
+    """Refuses all writes of a subresource with a cause."""
+
+    def __init__(self, plural: str, cause: str) -> None:
+        self._plural, self._cause = plural, cause
+
+    @override
+    def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
+        raise _not_served(self._plural, subresource, self._cause)
+
+
+def _refuse(cause: str) -> _Handler:
+    """Return a handler that refuses all requests with a cause."""
+
+    async def handler(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
+        api.stored(kind, request.target)
+        raise _not_served(request.target.plural, request.target.subresource, cause)
+
+    return handler
+
+
+def _not_served(plural: str, subresource: str, cause: str) -> StatusError:
+    return StatusError(501, "NotImplemented", f"{plural}/{subresource} cannot be served: {cause}")
 
 
 STATUS_VERBS: Final = ("get", "patch", "update")
@@ -495,19 +530,19 @@ _NO_RUNTIME: Final = (
     "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
     "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs"
 )
-_FIXED: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
+_NO_LIMITS: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
 SUBRESOURCES: Final[Mapping[str, Mapping[str, Subresource]]] = {
     "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
     "pods": {
         "attach": Subresource("PodAttachOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
         "binding": Subresource("Binding", ("create",), _bind_pod),
-        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, _refuse(_NO_RUNTIME, readable=True)),
+        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_RUNTIME))),
         "eviction": Subresource("Eviction", ("create",), _evict_pod, "policy/v1"),
         "exec": Subresource("PodExecOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
         "log": Subresource("Pod", ("get",), _log),
         "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
         "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME)),
-        "resize": Subresource("Pod", STATUS_VERBS, _refuse(_FIXED, readable=True)),
+        "resize": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_LIMITS))),
     },
     "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
     "namespaces": {"finalize": Subresource("Namespace", ("update",), _finalize)},

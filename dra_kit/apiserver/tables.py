@@ -24,7 +24,8 @@ class Column(Struct, frozen=True):
 
     Attributes:
         cell: the value for an object in storage version; None for the age.
-        type: ``string``, ``integer`` or ``date``.
+        type: a type of the API (``string``, ``integer``, ``number``, ``boolean``, ``date``), or ``age`` for a time that
+            is shown as the time since then and sent as a string.
         format: ``name`` for the column of names.
         priority: 1 for columns that only ``-o wide`` shows.
     """

@@ -419,17 +419,17 @@ class _NoDevices(DeviceProvider[Device]):
 
 
 class _NoCode(Preparer):
-    """Releases claims; those in ``imperative`` need the driver's ``unprepare``, unless they are abandoned."""
+    """Releases claims, by UID; those in ``need_unprepare`` need the driver's own, unless they are abandoned."""
 
-    def __init__(self, imperative: Collection[str], *, abandon: bool) -> None:
-        self._imperative = frozenset(imperative)
+    def __init__(self, need_unprepare: Collection[str], *, abandon: bool) -> None:
+        self._need_unprepare = frozenset(need_unprepare)
         self._abandon = abandon
 
     def prepare(self, claim: Claim, device: AllocatedDevice) -> Prepared:
         raise PermanentError(f"claim {claim} is not prepared with {device.name}: the driver's code is not available")
 
     def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> None:
-        if claim.uid not in self._imperative:
+        if claim.uid not in self._need_unprepare:
             return
         names = ", ".join(f"{item.pool}/{item.device}" for item in devices)
         if not self._abandon:

@@ -158,6 +158,7 @@ class Sandbox:
         await self._stack.aclose()
 
     async def _start(self) -> None:
+        """Start the control plane, then the nodes, then the drivers; the caller stops them if this fails."""
         self.directory = self._stack.enter_context(sandbox_directory())
         # short names: below /var/lib/kubelet, which they stand for, a driver's sockets just fit into their addresses
         places = {name: self.directory / name.removeprefix("node-") for name in self._settings.node_names}

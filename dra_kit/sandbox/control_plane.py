@@ -109,6 +109,7 @@ class ControlPlane:
             self.server.socket = path
 
     async def __aenter__(self) -> Self:
+        """Start the API server, then the controllers and the scheduler as its clients."""
         try:
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists

@@ -85,6 +85,7 @@ class SharedInformers:
                 group.create_task(self._follow(resource, informer), name=f"informer {resource.plural}")
 
     async def _follow(self, resource: Resource, informer: Informer) -> None:
+        """Call the listeners with each change of a resource; a late one is followed from its first object on."""
         if resource in self._late:
             await self._late[resource]()
         async with aclosing(informer.changes()) as changes:

@@ -143,8 +143,8 @@ class Scheduler:
             if before is not None or after is not None:
                 known = self._namespaces
                 self._retry(lambda other, plugins: hints.placed_pod_hint(other, plugins, before, after, known))
-            if before is None and after is not None and (band := group_key(pod)):
-                self._retry(lambda other, plugins: GANG_SCHEDULING in plugins and group_key(other) == band)
+            if before is None and after is not None and (pod_group := group_key(pod)):
+                self._retry(lambda other, plugins: GANG_SCHEDULING in plugins and group_key(other) == pod_group)
         elif self._is_ours(pod) and (change.previous is None or _pod_essence(change.previous) != _pod_essence(pod)):
             self._activate(key)
 
@@ -217,12 +217,13 @@ class Scheduler:
 
     # --- one attempt
 
-    async def _attempt(self, key: ObjectKey, group: asyncio.TaskGroup) -> None:
+    async def _attempt(self, key: ObjectKey, tasks: asyncio.TaskGroup) -> None:
+        """Find a node for a pod and start to bind it, or report why there is none; for a group's pod, try the group."""
         pod = self._pods.get(key)
         if pod is None or not self._is_queued(pod):
             return
-        if (band := group_key(pod)) is not None:
-            await self._attempt_group(band, group)
+        if (pod_group := group_key(pod)) is not None:
+            await self._attempt_group(pod_group, tasks)
             return
         self._waiting[key] = None
         queued = pod["metadata"]["uid"] not in self._backed_off
@@ -249,7 +250,7 @@ class Scheduler:
         self._assumed.assume(pod, placement.node)
         self._claims.begin(placement)
         self._observe(SchedulingDecision(pod, placement, choices))
-        group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
+        tasks.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
 
     def _is_queued(self, pod: ObjectView) -> bool:
         return not pod["spec"].get("nodeName") and self._is_ours(pod) and not self._assumed.is_placed(pod)

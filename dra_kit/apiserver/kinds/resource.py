@@ -1,6 +1,7 @@
 """The kinds of resource.k8s.io: versions, feature gates, validation, and who may write which status.
 
-Subresources and verbs are synthetic: no request has them.
+The subresources ``resourceclaims/binding`` and ``resourceclaims/driver``, and verbs such as ``associated-node:update``,
+are only checked in RBAC; no request names them.
 
 Source: Kubernetes 1.37 ``pkg/registry/resource/resourceclaim/strategy.go``.
 """

@@ -43,7 +43,7 @@ class WriteRequest(Struct, frozen=True):
 
     @property
     def subresource(self) -> str:
-        """The part of the object that is written; empty for all but the status."""
+        """The subresource of the path, empty for none; only ``status`` is treated specially here."""
         return self.request.target.subresource
 
     @property

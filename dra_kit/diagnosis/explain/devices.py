@@ -18,7 +18,16 @@ from msgspec import Struct
 from dra_kit.diagnosis.explain.allocated import pending_release
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.selectors import SelectorMismatches
-from dra_kit.diagnosis.explain.verdicts import RELEASED, DeviceVerdict, JudgedChoice, Reason, ReasonKind, feature
+from dra_kit.diagnosis.explain.verdicts import (
+    RELEASED,
+    DeviceVerdict,
+    JudgedChoice,
+    Reason,
+    ReasonKind,
+    Remedy,
+    RemedyKind,
+    feature,
+)
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.capacity import capacity_share
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
@@ -338,7 +347,11 @@ def _taint(taint: DeviceTaint, rule: str) -> Reason:
         brief="tainted",
         found=shown,
         # without the effect, pods are scheduled and evicted
-        remedy=f"with a toleration of the taint {taint.key}{_WITH_EFFECT if taint.effect == 'NoExecute' else ''}",
+        remedy=Remedy(
+            RemedyKind.TOLERATION,
+            f"with a toleration of the taint {taint.key}{_WITH_EFFECT if taint.effect == 'NoExecute' else ''}",
+            (taint.key, taint.effect),
+        ),
         details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
     )
 
@@ -508,7 +521,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
             ReasonKind.CAPACITY,
             f"has no capacity {name}",
             brief=f"without capacity {name}",
-            remedy=f"without a request for capacity {name}",
+            remedy=Remedy(RemedyKind.NO_AMOUNT, f"without a request for capacity {name}", (name,)),
         )
     if missing:
         return
@@ -525,7 +538,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
                 brief=f"{name} not available in this amount",
                 found=allowed,
                 wanted=f"≠ {requested[name]}",
-                remedy=f"with another amount of {name}",
+                remedy=Remedy(RemedyKind.OTHER_AMOUNT, f"with another amount of {name}", (name,)),
                 details={"capacity": name, "requested": str(requested[name]), "allowed": allowed},
             )
         if not refused:
@@ -533,7 +546,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
                 ReasonKind.CAPACITY,
                 "has a capacity whose default amount its own policy does not allow",
                 brief="with a capacity that must be requested",
-                remedy="with an amount of each capacity",
+                remedy=Remedy(RemedyKind.NEW_AMOUNT, "with an amount of each capacity"),
             )
         return
     consumed = cluster.snapshot.usage.consumed(device.id)
@@ -553,11 +566,11 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
             brief=f"short of {name}",
             found=f"has {rest}" if untouched else f"{rest} left",
             wanted=f"< {wanted}",
-            remedy=f"with an amount of {name} in capacity.requests"
+            remedy=Remedy(RemedyKind.NEW_AMOUNT, f"with an amount of {name} in capacity.requests", (name,))
             if name not in requested
             else RELEASED
             if needed <= device.capacity[name]
-            else f"with a smaller request for {name}",
+            else Remedy(RemedyKind.SMALLER_AMOUNT, f"with a smaller request for {name}", (name,)),
             details={"capacity": name, "requested": wanted, "left": rest, "short": short, "claims": claims},
         )
 
@@ -617,7 +630,7 @@ class PoolCounters:
             brief=f"short of {name} in a shared counter",
             found=f"{rest} left",
             wanted=f"< {unit}",
-            remedy=RELEASED if claims else "",
+            remedy=RELEASED if claims else None,
             details={"counterSet": counter_set, "counter": name, "needed": str(unit), "left": rest, "short": lacking,
                      "whole": _like(unit, whole), "claims": claims},
         )  # fmt: skip

@@ -80,7 +80,8 @@ def _device(verdict: DeviceVerdict) -> dict[str, Any]:
 
 
 def _reason(reason: Reason) -> dict[str, Any]:
-    return {"check": str(reason.check), "text": reason.text, "remedy": reason.remedy, **reason.details}
+    remedy = reason.remedy.text if reason.remedy is not None else ""
+    return {"check": str(reason.check), "text": reason.text, "remedy": remedy, **reason.details}
 
 
 def _node(outcome: NodeOutcome) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from dra_kit.diagnosis.explain.verdicts import (
     JudgedChoice,
     JudgedRequest,
     Reason,
-    ReasonKind,
+    Remedy,
+    RemedyKind,
     SuggestedChange,
 )
 from dra_kit.errors import AllocationError
@@ -39,6 +40,8 @@ _WAITING, _REQUEST, _LESS, _CLASS = range(4)
 """Who must act: others, the claim's author, the author who gets less, the class's author."""
 _TWO: Final = _CLASS + 1
 """Added to the worse rank of two changes that help only together."""
+_Changes: TypeAlias = frozenset[tuple[RemedyKind, tuple[str, ...]]]
+"""The changes that a device needs, each as :attr:`Remedy.change`."""
 
 
 class _Candidate(Struct, frozen=True):
@@ -127,7 +130,7 @@ def _of_all(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials
             matching.update(verdict.nodes)
     nodes = [name for name, _ in matching.most_common()]
     if trials.fits(ChangedClaim(claim, released=True), nodes):
-        yield _Candidate(SuggestedChange(RELEASED, judged.name, None, enough=True), _WAITING, short=False)
+        yield _Candidate(SuggestedChange(RELEASED.text, judged.name, None, enough=True), _WAITING, short=False)
     limit = max(judged.fitting.values(), default=0) + 1
     possible = _most(judged, ChangedClaim(claim), judged.fitting, trials, limit)
     if possible:
@@ -164,41 +167,41 @@ def _most(
 
 
 def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials) -> Iterator[_Candidate]:
-    """Yield the changes that make devices fit that have only one or two reasons."""
+    """Yield the changes that make devices fit that need only one or two; the texts of their remedies may differ."""
     if judged.choice is None or judged.choice.all_devices:
         return
-    gained: Counter[frozenset[str]] = Counter()
-    reasons: dict[frozenset[str], list[Reason]] = {}
-    names: defaultdict[frozenset[str], list[str]] = defaultdict(list)
-    known: dict[int, frozenset[str]] = {}  # equivalent devices share their reasons
+    gained: Counter[_Changes] = Counter()
+    remedies: dict[_Changes, list[Remedy]] = {}
+    names: defaultdict[_Changes, list[str]] = defaultdict(list)
+    known: dict[int, _Changes] = {}  # equivalent devices share their reasons
     for verdict in judged.devices:
-        remedies = known.get(id(verdict.reasons))
-        if remedies is None:
-            changes = {reason.remedy: reason for reason in verdict.reasons}
-            helps = 1 <= len(changes) <= 2 and all(map(_can_change, verdict.reasons))
-            remedies = known[id(verdict.reasons)] = frozenset(changes if helps else ())
+        changes = known.get(id(verdict.reasons))
+        if changes is None:
+            found = {each.change: each for each in map(_remedy_to_try, verdict.reasons) if each is not None}
+            helps = 1 <= len(found) <= 2 and all(map(_remedy_to_try, verdict.reasons))
+            changes = known[id(verdict.reasons)] = frozenset(found if helps else ())
             if helps:
-                reasons.setdefault(remedies, list(changes.values()))
-        if remedies:
-            gained[remedies] += 1
-            names[remedies] += verdict.nodes
-    by_node = {remedies: Counter(trials.allowed(nodes)) for remedies, nodes in names.items()}
+                remedies.setdefault(changes, list(found.values()))
+        if changes:
+            gained[changes] += 1
+            names[changes] += verdict.nodes
+    by_node = {changes: Counter(trials.allowed(nodes)) for changes, nodes in names.items()}
     short = judged.choice.count > max((judged.fitting[node] for node in trials.allowed(judged.fitting)), default=0)
-    for remedies in gained:
+    for changes in gained:
         # both changes also help devices that need only one of them
-        helped = [each for each in gained if each <= remedies]
+        helped = [each for each in gained if each <= changes]
         numbers = Counter(judged.fitting)
         for each in helped:
             numbers.update(by_node[each])
         nodes = [node for node, number in numbers.most_common() if number >= judged.choice.count]
         nodes = list(trials.allowed(nodes))
-        changes_ = sorted(reasons[remedies], key=_rank)
-        change = " and ".join(reason.remedy for reason in changes_)
+        tried = sorted(remedies[changes], key=_rank)
+        text = " and ".join(remedy.text for remedy in tried)
         miss = SuggestedChange(
-            change, judged.name, len(judged.fits) + sum(gained[each] for each in helped), enough=bool(nodes)
+            text, judged.name, len(judged.fits) + sum(gained[each] for each in helped), enough=bool(nodes)
         )
-        rank = _rank(changes_[-1]) + (_TWO if len(changes_) > 1 else 0)
-        changed = _after(claim, judged, changes_)
+        rank = _rank(tried[-1]) + (_TWO if len(tried) > 1 else 0)
+        changed = _after(claim, judged, tried)
         if changed is None:
             yield _Candidate(miss, rank, short)
             continue
@@ -223,42 +226,44 @@ def _fewer(
     return SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
 
 
-def _can_change(reason: Reason) -> bool:
-    """Return whether the user can fix the cause; devices of another driver are never suggested."""
-    if not reason.remedy or reason.check is ReasonKind.ERROR:
-        return False
-    comparison = (
-        compared(reason.details["condition"]) if reason.check in {ReasonKind.CLASS, ReasonKind.SELECTOR} else None
-    )
-    return comparison is None or comparison.path != "device.driver"
+def _remedy_to_try(reason: Reason) -> Remedy | None:
+    """Return the remedy; None if the user cannot fix the cause. Devices of another driver are never suggested."""
+    remedy = reason.remedy
+    if remedy is None or remedy.kind is RemedyKind.SELECTOR:
+        return None
+    if remedy.kind in {RemedyKind.CLASS_CONDITION, RemedyKind.CLAIM_CONDITION}:
+        comparison = compared(remedy.subject[0])
+        if comparison is not None and comparison.path == "device.driver":
+            return None
+    return remedy
 
 
-def _rank(reason: Reason) -> int:
-    if reason.remedy == RELEASED:
+def _rank(remedy: Remedy) -> int:
+    if remedy.kind is RemedyKind.RELEASE:
         return _WAITING
-    return _CLASS if reason.check is ReasonKind.CLASS else _REQUEST
+    return _CLASS if remedy.kind is RemedyKind.CLASS_CONDITION else _REQUEST
 
 
-def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> ChangedClaim | None:
-    """Return the claim after the changes that reasons suggest; None if they cannot be tried."""
+def _after(claim: ResourceClaim, judged: JudgedChoice, remedies: Sequence[Remedy]) -> ChangedClaim | None:
+    """Return the claim after the changes of remedies; None if they cannot be tried."""
     assert judged.choice is not None  # noqa: S101 - the caller looked
     changed = ChangedClaim(claim)
-    for reason in reasons:
-        if reason.remedy == RELEASED:
+    for remedy in remedies:
+        if remedy.kind is RemedyKind.RELEASE:
             changed = replace(changed, released=True)
-        elif reason.check is ReasonKind.CLASS:
+        elif remedy.kind is RemedyKind.CLASS_CONDITION:
             before = changed.device_class or judged.choice.device_class
-            device_class = class_without_condition(before, reason.details["condition"])
+            device_class = class_without_condition(before, remedy.subject[0])
             if device_class is None:
                 return None
             changed = replace(changed, device_class=device_class)
-        elif reason.check is ReasonKind.SELECTOR:
-            relaxed = without_condition(changed.claim, judged.name, reason.details["condition"])
+        elif remedy.kind is RemedyKind.CLAIM_CONDITION:
+            relaxed = without_condition(changed.claim, judged.name, remedy.subject[0])
             if relaxed is None:
                 return None
             changed = replace(changed, claim=relaxed)
-        elif reason.check is ReasonKind.TAINT:
-            changed = replace(changed, claim=tolerating(changed.claim, judged.name, reason.details["key"]))
+        elif remedy.kind is RemedyKind.TOLERATION:
+            changed = replace(changed, claim=tolerating(changed.claim, judged.name, remedy.subject[0]))
         else:
             return None
     return changed

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from dra_kit.diagnosis.explain.cluster import ClusterView
-from dra_kit.diagnosis.explain.verdicts import JudgedRequest, Reason, ReasonKind, feature
+from dra_kit.diagnosis.explain.verdicts import JudgedRequest, Reason, ReasonKind, Remedy, RemedyKind, feature
 from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.diagnosis.selector_mistakes.expression import (
@@ -146,7 +146,7 @@ class _Form(NamedTuple):
     """
 
     short: str
-    remedy: str
+    remedy: Remedy
     comparison: SelectorComparison | None
     wanted: str
     wish: str
@@ -160,7 +160,9 @@ def _form(condition: str, check: ReasonKind, where: str) -> _Form:
     if comparison is not None:
         wanted = f"{_OPPOSITE[comparison.sign]} {comparison.constant}"
         wish = _wish(comparison, of_class=of_class)
-    return _Form(short, f"without `{short}`{f' ({where})' if of_class else ''}", comparison, wanted, wish)
+    kind = RemedyKind.CLASS_CONDITION if of_class else RemedyKind.CLAIM_CONDITION
+    remedy = Remedy(kind, f"without `{short}`{f' ({where})' if of_class else ''}", (condition,))
+    return _Form(short, remedy, comparison, wanted, wish)
 
 
 def _wish(comparison: SelectorComparison, *, of_class: bool) -> str:
@@ -349,7 +351,7 @@ class SelectorMismatches:
             return (_error(error, where, expression, self._remedy(expression, where, _at(device))),)
         return tuple([reason_of(conjunct, check, where) for conjunct in found])
 
-    def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
+    def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> Remedy:
         """Return what to write instead of a selector that fails for a device, or for all (None)."""
         help_ = next((mistake.help for mistake in _mistakes(expression, self._cluster.advertised) if mistake.help), "")
         if not help_ and device is not None:
@@ -358,13 +360,14 @@ class SelectorMismatches:
                 read = blamed(parsed, view)
                 if read is not None:
                     help_ = (check_presence_first if read.domain == view.driver else begin_with_driver)(parsed, read)
-        return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
+        text = _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
+        return Remedy(RemedyKind.SELECTOR, text, (expression,))
 
     def _view(self, device: AdvertisedDevice) -> Device:
         return self._evaluator.view(device, sees_sharing=self._sees_sharing)
 
 
-def _error(error: CelRuntimeError, where: str, expression: str, remedy: str) -> Reason:
+def _error(error: CelRuntimeError, where: str, expression: str, remedy: Remedy) -> Reason:
     text, brief = f"a selector of {where} fails: {error.message}", f"error in a selector of {where}"
     if error.kind == "no-such-key":
         text, brief = f"has no {error.key}, which a selector of {where} reads without has()", f"without {error.key}"
@@ -380,7 +383,7 @@ def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> 
         if judged.choice is None or not judged.devices:
             continue
         reasons = [reason for verdict in judged.devices for reason in verdict.reasons]
-        failed = [reason.remedy for reason in reasons if reason.check is ReasonKind.ERROR and reason.remedy]
+        failed = [each.remedy.text for each in reasons if each.remedy and each.remedy.kind is RemedyKind.SELECTOR]
         if failed or not any(verdict.matches for verdict in judged.devices):
             for _, where, text in _selectors(judged.choice):
                 for mistake in _mistakes(text, cluster.advertised):

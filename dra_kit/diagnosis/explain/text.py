@@ -108,10 +108,10 @@ def _change(explanation: ClaimExplanation, miss: SuggestedChange) -> str:
     several = len(explanation.requests) > 1 or "/" in miss.request
     whose = f" for {miss.request}" if several and miss.request else ""
     if miss.devices is None:
-        return f"{miss.change}{whose} it fits"
+        return f"{miss.change}{whose}, it fits"
     verb = "fits" if miss.devices == 1 else "fit"
     enough = "" if miss.enough else ", which alone is not enough"
-    return f"{miss.change} {counted(miss.devices, 'device')} {verb}{whose}{enough}"
+    return f"{miss.change}, {counted(miss.devices, 'device')} {verb}{whose}{enough}"
 
 
 def render_missing_rights(page: ReportWriter, gaps: Sequence[MissingRight]) -> None:

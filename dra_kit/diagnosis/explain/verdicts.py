@@ -40,6 +40,42 @@ class ReasonKind(StrEnum):
     ERROR = "error"
 
 
+class RemedyKind(StrEnum):
+    """What a remedy changes."""
+
+    RELEASE = "release"
+    """Other claims release devices; nothing in the claim changes."""
+    CLASS_CONDITION = "class-condition"
+    CLAIM_CONDITION = "claim-condition"
+    TOLERATION = "toleration"
+    NO_AMOUNT = "no-amount"
+    NEW_AMOUNT = "new-amount"
+    OTHER_AMOUNT = "other-amount"
+    SMALLER_AMOUNT = "smaller-amount"
+    SELECTOR = "selector"
+    """A selector that fails is written correctly; no trial shows what it then selects."""
+
+
+class Remedy(Struct, frozen=True):
+    """A change after which a device fits.
+
+    Attributes:
+        kind: what changes.
+        text: the change as a clause: ``without `memory >= 80Gi```. It may differ between devices, and a suggestion for
+            several devices shows that of one of them.
+        subject: which condition, taint or capacity changes; empty if the kind says all.
+    """
+
+    kind: RemedyKind
+    text: str
+    subject: tuple[str, ...] = ()
+
+    @property
+    def change(self) -> tuple[RemedyKind, tuple[str, ...]]:
+        """The change without its text; equal for all devices that one change makes fit."""
+        return self.kind, self.subject
+
+
 @dataclasses.dataclass(
     slots=True, unsafe_hash=True
 )  # not frozen: frozen ones take twice as long to create, and there are tens of thousands
@@ -52,7 +88,7 @@ class Reason:
         brief: the common part for all devices with this reason: ``wrong cheese``.
         found: the value of this device: ``"cheddar"``; empty if ``brief`` is enough.
         wanted: the required value with an operator: ``≠ "mozzarella"``.
-        remedy: the only change after which devices with just this reason fit; empty if the user of the claim
+        remedy: the only change after which devices with just this reason fit; None if the user of the claim
             cannot change anything.
         details: the same in machine-readable form.
     """
@@ -63,7 +99,7 @@ class Reason:
     brief: str = dataclasses.field(hash=False)
     found: str = dataclasses.field(default="", hash=False)
     wanted: str = dataclasses.field(default="", hash=False)
-    remedy: str = dataclasses.field(default="", hash=False)
+    remedy: Remedy | None = dataclasses.field(default=None, hash=False)
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
@@ -360,7 +396,7 @@ class PodExplanation(Struct, frozen=True):
         return self.outcome in {"devices-fit", "unknown", "stopped"}
 
 
-RELEASED: Final = "once other claims release their devices"
+RELEASED: Final = Remedy(RemedyKind.RELEASE, "once other claims release their devices")
 """The remedy for devices that are in use."""
 
 

@@ -77,8 +77,8 @@ class PreparerRunner(Struct, frozen=True):
     _in_progress: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
-    def is_imperative(self) -> bool:
-        """Whether the author's code has something to undo when a claim is released."""
+    def has_unprepare(self) -> bool:
+        """Whether the author's preparer has its own ``unprepare``, which every release of a claim calls."""
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
     def why_not_ready(self, claim: ClaimReference) -> str:
@@ -124,7 +124,7 @@ class PreparerRunner(Struct, frozen=True):
             boot_id=self.boot_id,
             phase="releasing",  # so that after a crash everything is undone first
             preparing=True,
-            imperative=self.is_imperative,
+            imperative=self.has_unprepare,
             devices=tuple(map(_device_record, claim.results)),
         )
 
@@ -223,7 +223,7 @@ class PreparerRunner(Struct, frozen=True):
             consumers=claim.consumers,
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
-            imperative=self.is_imperative,
+            imperative=self.has_unprepare,
             sees=tuple(sorted(admin_scope.outcomes)),  # effects of other claims, which admin access only reads
         )
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}

@@ -52,7 +52,7 @@ class ClaimReleaser:
 
     async def release_record(self, record: ClaimRecord) -> None:
         """Undo everything in a record, and delete the record last, so that a release can be finished after a crash."""
-        if not self._runner.is_imperative and not self._store.needs(record.uid):
+        if not self._runner.has_unprepare and not self._store.needs(record.uid):
             await self._forget(record)
             return
         async with self._serializer.taken((item.pool, item.device) for item in record.devices):
@@ -68,7 +68,7 @@ class ClaimReleaser:
         await run_in_thread_to_completion(self._files.remove, record.uid)
         if not keep_effects:
             await self._effects.release(record.reference)
-        if self._runner.is_imperative:
+        if self._runner.has_unprepare:
             await self._runner.started.wait()
             await run_to_completion(self._unprepare_and_forget(record))
         else:

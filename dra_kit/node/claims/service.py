@@ -126,7 +126,7 @@ class ClaimPreparer(Struct, frozen=True):
         store, uid = self.writer.store, claim.reference.uid
         begun, returned = None, list[Prepared]()
         unrecorded = self._unrecorded(uid) if needed else set[int]()
-        if self.runner.is_imperative and not self._may_run(uid):  # recorded first: a release has to undo it
+        if self.runner.has_unprepare and not self._may_run(uid):  # recorded first: a release has to undo it
             begun = self.runner.unfinished_record(claim)
             await store.put_claim(begun, epoch=epoch, then=lambda _: hit(Failpoint.CLAIM_BEGUN))
         try:

@@ -18,6 +18,7 @@ class DeviceRecord(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow")
 
     request: str
+    """Name of the claim's request, without its subrequest: the kubelet compares it with the requests of containers."""
     pool: str
     device: str
     share_id: str | None = None
@@ -42,7 +43,7 @@ class DeviceRecord(BaseModel):
         )
 
     def answer(self) -> KubeletDevice:
-        """Return what the kubelet gets."""
+        """Return what the kubelet gets, which names the request without its subrequest."""
         return KubeletDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
 
 
@@ -64,7 +65,8 @@ class ClaimRecord(BaseModel):
         pod_claim_name: for a claim made from a template: part of the path of its metadata.
         metadata_generation: increases when the metadata changes.
         outdated: it is being prepared again, for a changed device; its effects may not match the record any more.
-        imperative: whether the driver that prepared it has its own ``unprepare``; nothing else can release it.
+        imperative: whether the driver that prepared it had its own ``unprepare`` (``has_unprepare`` of the runner);
+            nothing else can release it. Records of older releases have the field under this name.
         sees: numbers of the effects whose outcomes it received through admin access, without needing them.
     """
 

@@ -85,7 +85,10 @@ class SandboxDriverControl:
         return all(self.on(node).ready for node in self.nodes) and (operators is None or operators.pools_published)
 
     def start_on(self, nodes: Sequence[SandboxNode], access: RoleCredentialsProvider) -> None:
-        """Start the node role on all nodes, for the first time, and do not wait; not that of a controller alone."""
+        """Start the driver's node role on each node, without waiting until it is ready.
+
+        A driver that has only a controller is not started on nodes.
+        """
         if not self.driver.drivers[0].on_nodes:
             return
         self.nodes = nodes
@@ -107,7 +110,7 @@ class SandboxDriverControl:
         return self.on(self.nodes[0]).author if self.nodes else next(iter(self._authors.values()), None)
 
     async def stop_operators(self) -> None:
-        """End them, if they were started."""
+        """Stop the controller and webhook roles, if they were started."""
         if self.operators is not None:
             await self.operators.stop()
 

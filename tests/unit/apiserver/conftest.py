@@ -46,7 +46,7 @@ class Http:
         """Status, JSON or text, and warnings."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
-            named["Content-Type"] = content_type
+            named.setdefault("Content-Type", content_type)
         async with self._session.request(method, self._url + path, json=body, headers=named) as answer:
             value = await (answer.json() if answer.content_type == "application/json" else answer.text())
             return answer.status, value, answer.headers.getall("Warning", [])

@@ -7,12 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from dra_kit.apiserver.kinds.pods import ready, restarts, state
+from dra_kit.apiserver.kinds.kind import StrategyContext
+from dra_kit.apiserver.kinds.pods import PodStrategy, ready, restarts, state
+from dra_kit.apiserver.subresources import STATUS_VERBS, SUBRESOURCES, Subresource, serve_part
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import PODS, SERVICE_ACCOUNTS
 from dra_kit.errors import Invalid, NotFound
-from tests.unit.apiserver.conftest import Http, pod
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from tests.unit.apiserver.conftest import Http, Object, pod
 
 PATH = "/api/v1/namespaces/default/pods/pod-1"
 BINDING = {
@@ -169,6 +173,47 @@ async def test_resources_of_a_running_pod_are_read_but_not_changed(client: Clien
     assert (status, answer["reason"]) == (501, "NotImplemented")
     assert answer["message"].endswith("create the pod again with other ones")
     assert (await http("GET", f"{PATH}/resize"))[1] == (await http("GET", PATH))[1]
+    assert (await http("PUT", f"{PATH}/resize", pod("other")))[0] == 400
+
+
+class ResizeStrategy(PodStrategy):
+    """Lets a write change only the resources of containers, without rules for them."""
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        resources = [container.get("resources") for container in obj["spec"]["containers"]]
+        containers = [
+            {**container, "resources": changed}
+            for container, changed in zip(old["spec"]["containers"], resources, strict=True)
+        ]
+        obj |= {"spec": {**old["spec"], "containers": containers}, "status": old["status"]}
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        return []
+
+
+async def test_a_subresource_of_the_same_kind_needs_only_a_strategy(
+    client: Client, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SUBRESOURCES["pods"], "resize", Subresource("Pod", STATUS_VERBS, serve_part(ResizeStrategy())))
+    await client.create(PODS, pod())
+
+    def of(cpu: str) -> Object:
+        return pod(container={"image": "example.com/other:1", "resources": {"requests": {"cpu": cpu}}})
+
+    answers = [
+        await http("PUT", f"{PATH}/resize", of("1")),
+        await http("PATCH", f"{PATH}/resize", of("2"), Content_Type="application/strategic-merge-patch+json"),
+        await http("PATCH", f"{PATH}/resize?fieldManager=one&force=true", of("3"),
+                   Content_Type="application/apply-patch+yaml"),
+        await http("GET", f"{PATH}/resize"),
+    ]  # fmt: skip
+
+    seen = [answer["spec"]["containers"][0] for _, answer, _ in answers]
+    assert [container["resources"]["requests"]["cpu"] for container in seen] == ["1", "2", "3", "3"]
+    assert {container["image"] for container in seen} == {"example.com/app:1"}
+    assert answers[-1][1]["metadata"]["generation"] == 4
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ request pizza: 1 device of class pizza, cheese == "gouda"
 5 devices on 2 nodes: 5 wrong cheese ("mozzarella", "cheddar" ≠ "gouda")
 ✗ default/lunch cannot be allocated
   request pizza: no device matches
-  → without `cheese == "gouda"` 5 devices fit
+  → without `cheese == "gouda"`, 5 devices fit
 """
     )
 
@@ -85,7 +85,7 @@ def test_a_claim_whose_devices_are_all_allocated(tmp_path: Path) -> None:
     assert code == 3
     assert "    ✗ rustica                     allocated to default/a\n" in text
     assert "  request pizza: 2 devices match, but none is available: 2 allocated to default/a, default/b\n" in text
-    assert "  → once other claims release their devices 2 devices fit\n" in text
+    assert "  → once other claims release their devices, 2 devices fit\n" in text
 
 
 def test_a_claim_with_a_constraint_that_cannot_be_satisfied(tmp_path: Path) -> None:

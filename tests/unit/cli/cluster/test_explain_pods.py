@@ -309,5 +309,5 @@ def test_claim_remedy_is_suggested_only_if_the_pod_would_fit(tmp_path: Path) -> 
     _, alone = explained(tmp_path, wanted, what=("claim", "lunch"))
     _, in_pod = explained(tmp_path, eater, wanted, what=("pod", "guest"))
 
-    assert '→ without `cheese == "gouda"` 5 devices fit\n' in alone
-    assert '→ without `cheese == "gouda"` and with count: 2 it fits\n' in in_pod
+    assert '→ without `cheese == "gouda"`, 5 devices fit\n' in alone
+    assert '→ without `cheese == "gouda"` and with count: 2, it fits\n' in in_pod

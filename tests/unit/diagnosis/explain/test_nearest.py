@@ -4,9 +4,13 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.cluster import ClusterView, model_of_claim
+from dra_kit.diagnosis.explain.remedies import AllocationTrials, WorkBudget, suggest_changes
 from dra_kit.diagnosis.explain.selectors import shorten
+from dra_kit.diagnosis.explain.verdicts import JudgedRequest, Reason, RemedyKind
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from tests.unit.diagnosis.explain.world import (
     PIZZA,
     Document,
@@ -78,6 +82,43 @@ def test_waiting_for_devices_comes_before_taking_others() -> None:
         "once other claims release their devices",
         'without `cheese == "brie"`',
     ]
+
+
+def test_remedies_that_name_a_claim_each_count_as_one_change() -> None:
+    """A remedy's text may differ between devices that the same change makes fit."""
+    where = cluster(slice_of(pizza("a"), pizza("b")), claims=[held("lunch", "a"), held("dinner", "b")])
+    wanted = claim(request("r", 2))
+    requests = [naming_claims(each) for each in explain(where, wanted).requests]
+
+    [miss] = suggest_changes(
+        model_of_claim(wanted), requests, AllocationTrials(where, CelEvaluator(), WorkBudget(devices=2))
+    )
+
+    assert miss.change.startswith("once default/")
+    assert (miss.devices, miss.enough) == (2, True)
+
+
+def naming_claims(request_: JudgedRequest) -> JudgedRequest:
+    """Return the request with remedies that say which claims hold each device."""
+
+    def named(reason: Reason) -> Reason:
+        assert reason.remedy is not None
+        assert reason.remedy.kind is RemedyKind.RELEASE
+        text = f"once {', '.join(reason.details['claims'])} releases its devices"
+        return Reason(reason.check, reason.text, brief=reason.brief, remedy=replace(reason.remedy, text=text),
+                      details=reason.details)  # fmt: skip
+
+    [judged] = request_.choices
+    devices = [replace(each, reasons=tuple(map(named, each.reasons))) for each in judged.devices]
+    return replace(request_, choices=(replace(judged, devices=tuple(devices)),))
+
+
+def test_two_conditions_with_the_same_short_text_are_two_changes() -> None:
+    domains = ("a.example.com", "b.example.com")
+    where = cluster(slice_of(device("d", attributes={f"{domain}/x": {"int": 0} for domain in domains})))
+    both = " && ".join(f'device.attributes["{domain}"].x == 1' for domain in domains)
+
+    assert changes(where, claim(request("r", 1, both))) == ["without `x == 1` and without `x == 1`"]
 
 
 def changes(where: ClusterView, wanted: Document) -> list[str]:
