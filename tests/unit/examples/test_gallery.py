@@ -136,7 +136,7 @@ def test_index_lists_each_driver_with_its_lines() -> None:
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts}
 
 
 @pytest.mark.processes
