@@ -47,9 +47,9 @@ class Pairs(dra.DeviceProvider[Pair, None, Settings], scope="cluster"):
 
     def discover(self) -> Iterator[dra.Inventory[Pair]]:
         """Read everything again every two seconds (``rescan_every``)."""
-        for _ in range(1 if self.parts else 30):  # seconds: the other drivers may be starting, too
-            if (found := self.find()) or self.context.stopping.blocking_sleep(1):
-                break
+        found, seconds = self.find(), 0 if self.parts else 30  # the other drivers may be starting, too
+        while not found and seconds and not self.context.stopping.blocking_sleep(1):
+            found, seconds = self.find(), seconds - 1
         self.taint({part for pair in found.values() for part in pair})  # before a pair is published
         taken = {part for part, claim in allocated(self.context.cluster) if not is_ours(claim)}
         pools: dict[str, list[Pair]] = {}
