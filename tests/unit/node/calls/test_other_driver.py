@@ -121,7 +121,7 @@ async def test_driver_cannot_call_itself(node: Node) -> None:
             await node.prepare(lunch)
 
 
-def test_without_a_node_there_are_no_other_drivers() -> None:
+def test_other_drivers_are_unavailable_without_a_node() -> None:
     with (
         unit(menus()) as bench,
         pytest.raises(dra.DraKitError, match="other_driver is not available: this code does not run on a node"),
