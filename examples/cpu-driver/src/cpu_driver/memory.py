@@ -15,9 +15,7 @@ from cpu_driver.machine import check_manager
 from cpu_driver.provider import NUMA_NODE
 from cpu_driver.settings import NodeSettings
 
-CAPACITY = "size"
-PAGE_SIZE = "resource.kubernetes.io/pageSize"
-HUGE_TLB = "resource.kubernetes.io/hugeTLB"
+CAPACITY, DOMAIN = "size", "resource.kubernetes.io/"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -94,7 +92,7 @@ class MemoryProvider(dra.DeviceProvider[dra.Device, Memories, NodeSettings]):
         return dra.Device(
             name=name,
             allow_multiple_allocations=True,
-            attributes={NUMA_NODE: memory.numa_node, PAGE_SIZE: memory.page, HUGE_TLB: memory.huge},
+            attributes={NUMA_NODE: memory.numa_node, DOMAIN + "pageSize": memory.page, DOMAIN + "hugeTLB": memory.huge},
             capacity={CAPACITY: dra.DeviceCapacity(value=size, request_policy=policy)},
         )
 
@@ -129,8 +127,7 @@ class MemoryHooks(dra.PodHooks[dra.Device, Memories, NodeSettings]):
                 # the kubelet does not know the hugepages of claims, and allows the pod none: to use, and to reserve
                 for size, limit in _hugepages(pod.devices).items():
                     used = cgroups / pod.cgroup_parent.strip("/") / f"hugetlb.{size}.max"
-                    reserved = used.with_name(f"hugetlb.{size}.rsvd.max")
-                    for file in [used, *([reserved] if reserved.exists() else [])]:  # Linux 5.7
+                    for file in [used, *used.parent.glob(f"hugetlb.{size}.rsvd.max")]:  # since Linux 5.7
                         file.write_text(str(limit), encoding="utf-8")
             except OSError as error:
                 raise dra.TransientError(f"pod {pod} gets no hugepages: {error}; mount the host's cgroup v2") from None

@@ -43,6 +43,11 @@ from tests.unit.node.pod_hooks.runtime_node import (
 from tests.unit.node.role import DRIVER, Node
 
 
+async def metrics_text(agent: NodeAgent) -> str:
+    """Return the metrics, which are read in the loop of the agent."""
+    return (await asyncio.to_thread(agent._metrics.text)).decode()
+
+
 @asynccontextmanager
 async def connected(
     node: Node, hooks: dra.PodHooks[Any], runtime: Runtime, preparer: dra.Preparer[Any] | None = None, **settings: Any
@@ -285,7 +290,7 @@ async def test_error_of_a_hook_fails_the_pod_and_the_container(node: Node, caplo
         with raising(hooks, "container_starts", ValueError("no dough")), pytest.raises(CallError, match="no dough"):
             await creates(runtime, web, container(node, web, lunch))
         await creates(runtime, web, container(node, web, lunch))
-        metrics = agent._metrics.text().decode()
+        metrics = await metrics_text(agent)
     text = str(failed.value)
     assert "pod default/web not started: " in text
     assert "Recorder.pod_starts raised OSError" in text
@@ -350,12 +355,14 @@ async def test_late_hook_fails_the_pod_in_time_and_is_repeated(node: Node) -> No
             await creates(runtime, web, container(node, web, lunch))
         assert entered.is_set()
         late = 'hook="container_starts",result="late"} 1.0'
-        await eventually(lambda: late in agent._metrics.text().decode())
+        async with asyncio.timeout(60):
+            while late not in await metrics_text(agent):  # noqa: ASYNC110 - reading it tells no one
+                await asyncio.sleep(0.01)
         go_on.set()
         await eventually(lambda: hooks.calls[-1] == "container_starts web app pizza-0")
         await creates(runtime, web, container(node, web, lunch, name="again"))
         assert hooks.calls[-1] == "container_starts web again pizza-0"
-        assert late in agent._metrics.text().decode()
+        assert late in await metrics_text(agent)
 
 
 def blocks(hooks: Waiting) -> None:
