@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from dra_kit.project.answers import Answers
 from tests.cluster.deployed import KUBELET_DIR
 from tests.cluster.find import Found
@@ -47,7 +49,7 @@ class NewProject:
         variables = {
             **os.environ,
             "VIRTUAL_ENV": str(self.environment),
-            "KUBECONFIG": str(self.plane.kubeconfig),
+            "KUBECONFIG": str(self._kubeconfig()),
             "PATH": f"{self.plane.binaries}:{os.environ['PATH']}",
         }
         result = subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=600)
@@ -56,6 +58,26 @@ class NewProject:
             told = [self.plane.kubectl(*words, *place, check=False).stdout for words in (("get", "pods"), ("events",))]
             raise AssertionError("\n".join([" ".join(words), result.stdout, result.stderr, *told]))
         return result.stdout
+
+    @property
+    def namespace(self) -> str:
+        """Where the demo runs: other tests run theirs in the default namespace at the same time."""
+        return f"{self.answers.project}-demo"
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl in the namespace of the demo."""
+        return self.plane.kubectl("--namespace", self.namespace, *arguments, stdin=stdin, check=check)
+
+    def _kubeconfig(self) -> Path:
+        """Return a kubeconfig for the plane whose current namespace is that of the demo."""
+        content = yaml.safe_load(self.plane.kubeconfig.read_text())
+        for context in content["contexts"]:
+            context["context"]["namespace"] = self.namespace
+        path = self.environment / "kubeconfig"
+        path.write_text(yaml.safe_dump(content))
+        return path
 
     def image(self, found: Found, wheels: Path) -> None:
         """``make image`` of wheels that are there, and what stands for ``make kind-load``."""
@@ -87,12 +109,13 @@ def new_project(plane: Plane, answers: Answers, directory: Path) -> NewProject:
 def demonstrated(project: NewProject) -> Iterator[str]:
     """What ``make kind-demo`` of a project says whose image is built; what was deployed is gone in the end."""
     plane, name, driver = project.plane, project.answers.project, project.answers.driver
+    plane.kubectl("create", "namespace", project.namespace)
     try:
         yield project.make("--silent", "kind-demo")
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "-f", str(project.folder / "demo" / "pod.yaml"))
+        project.kubectl("delete", "--ignore-not-found", "-f", str(project.folder / "demo" / "pod.yaml"))
         helm = [str(plane.binaries / "helm"), "--kubeconfig", str(plane.kubeconfig), "--namespace", name]
         run(*helm, "uninstall", name, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s")
-        plane.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
+        plane.kubectl("delete", "namespace", name, project.namespace, "--ignore-not-found", "--wait=false")
         plane.delete_slices(driver)
         shutil.rmtree(KUBELET_DIR / "plugins" / driver, ignore_errors=True)

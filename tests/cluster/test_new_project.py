@@ -64,7 +64,7 @@ def project(request: pytest.FixtureRequest, built: dict[str, Future[NewProject]]
 
 def test_the_pod_of_the_demo_gets_a_device(project: NewProject) -> None:
     def output() -> str:
-        return project.plane.kubectl("logs", "demo").stdout
+        return project.kubectl("logs", "demo").stdout
 
     wait_until("what the container has", lambda: GIVEN[project.answers.project] in output())
 
@@ -80,16 +80,16 @@ def test_invalid_config_is_reported_by_the_webhook_or_an_event(
     wrong = (project.folder / "demo" / "pod.yaml").read_text().replace("demo", "wrong")
     wrong = wrong.replace("mode: fast", "mode: faster")
     if project.answers.webhook:
-        result = project.plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=wrong, check=False)
+        result = project.kubectl("apply", "--dry-run=server", "-f", "-", stdin=wrong, check=False)
         assert result.returncode != 0
         assert "opaque.parameters.m" in result.stderr
         assert project.answers.driver in result.stderr
         return
-    project.plane.kubectl("apply", "-f", "-", stdin=wrong)
+    project.kubectl("apply", "-f", "-", stdin=wrong)
     try:
         wait_until(
             "the problem in an Event",
-            lambda: 'mode: "faster" is not supported' in project.plane.kubectl("events").stdout,
+            lambda: 'mode: "faster" is not supported' in project.kubectl("events").stdout,
         )
     finally:
-        project.plane.kubectl("delete", "-f", "-", stdin=wrong)
+        project.kubectl("delete", "-f", "-", stdin=wrong)
