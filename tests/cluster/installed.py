@@ -58,13 +58,21 @@ def installed(plane: Plane, command: str, driver: str) -> Iterator[str]:
 
 @contextmanager
 def demo(plane: Plane, project: Path) -> Iterator[str]:
-    """The project's demo, once it is ready: what its container has written."""
+    """The project's demo, once it is ready: what its container has written.
+
+    It is in a namespace of its own, because the demos of several projects have the same names.
+    """
     file = str(project / "demo" / "pod.yaml")
     [pod] = [item for item in yaml.safe_load_all(Path(file).read_text(encoding="utf-8")) if item["kind"] == "Pod"]
     name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
+    namespace = f"{project.name}-demo"
+    here = ("--namespace", namespace)
+    plane.kubectl("create", "namespace", namespace)
     try:
-        plane.kubectl("apply", "-f", file)
-        plane.kubectl("wait", "--for=condition=Ready", _DEADLINE, f"pod/{name}")
-        yield plane.kubectl("logs", name, "--container", container).stdout
+        plane.kubectl("wait", *here, "--for=create", _DEADLINE, "serviceaccount/default")  # pods need it
+        plane.kubectl("apply", *here, "-f", file)
+        plane.kubectl("wait", *here, "--for=condition=Ready", _DEADLINE, f"pod/{name}")
+        yield plane.kubectl("logs", *here, name, "--container", container).stdout
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "-f", file)
+        plane.kubectl("delete", *here, "--ignore-not-found", "-f", file)
+        plane.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=false")
