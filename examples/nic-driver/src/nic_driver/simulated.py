@@ -12,7 +12,7 @@ import dra_kit as dra
 import yaml
 from pydantic import BaseModel
 
-from nic_driver.links import Link, Move, Network
+from nic_driver.hardware import Link, Move, Network
 
 
 class Place(BaseModel):
