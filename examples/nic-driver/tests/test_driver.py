@@ -12,9 +12,8 @@ from dra_kit.testing import Harness, Invalid, unit
 from nic_driver.cni import Plugins
 from nic_driver.config import NicConfig
 from nic_driver.driver import driver
-from nic_driver.inventory import Host, Nic, is_offered, read_plan
-from nic_driver.links import Link, Move
-from nic_driver.pci import Pci
+from nic_driver.hardware import Link, Move, Pci
+from nic_driver.inventory import PLAN, Host, Nic, is_offered
 from nic_driver.settings import Settings
 from nic_driver.simulated import SimulatedNetwork, make_tree
 
@@ -122,7 +121,7 @@ def test_claim_keeps_what_its_class_sets(tmp_path: Path) -> None:
     with unit(driver, hardware=host, settings=Settings()) as bench:
         bench.prepare("link", [nic], configs=entries)
         [held] = bench.pod().devices
-    move = read_plan(held.state)
+    move = PLAN.validate_python(held.state)
     assert isinstance(move, Move)
     assert (move.mtu, move.interface) == (9000, "net2")
 

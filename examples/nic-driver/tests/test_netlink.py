@@ -15,9 +15,8 @@ from dra_kit.testing import sandbox, unit
 from nic_driver.cni import Plugins
 from nic_driver.config import NicConfig, Route
 from nic_driver.driver import driver
+from nic_driver.hardware import Link, Pci
 from nic_driver.inventory import Host, Nic
-from nic_driver.links import Link
-from nic_driver.pci import Pci
 from nic_driver.settings import Settings
 
 PROJECT = Path(__file__).parents[1]

@@ -18,8 +18,8 @@ from dra_kit.testing import BlockingBench, sandbox, unit
 from nic_driver.cni import Plugins
 from nic_driver.config import API_VERSION
 from nic_driver.driver import driver
+from nic_driver.hardware import Pci
 from nic_driver.inventory import CNI, Host, Inventory
-from nic_driver.pci import Pci
 from nic_driver.settings import Settings
 from nic_driver.simulated import SimulatedNetwork
 

@@ -15,6 +15,7 @@ import dra_kit as dra
 from pydantic import BaseModel
 
 from nic_driver.config import CniConfig, NetworkList
+from nic_driver.hardware import Stored
 from nic_driver.settings import Settings, is_in
 
 
@@ -32,7 +33,7 @@ class Result(BaseModel, extra="allow"):
         return dra.NetworkDeviceData(interface_name=name, ips=ips, hardware_address=mac)
 
 
-class Attachment(BaseModel):
+class Attachment(Stored):
     """A pod in a network, stored before the first plugin runs: what ``DEL`` needs.
 
     Attributes:
@@ -84,20 +85,20 @@ class Plugins:
         """
         file = self._directory / f"{claim}.{pod.id}.{config.interface}"
         if file.exists():
-            if result := _read(file).result:
+            if result := Attachment.read(file).result:
                 return result
             self._delete(file)  # a plugin must not get ADD twice
         owner = f"K8S_POD_NAMESPACE={pod.namespace};K8S_POD_NAME={pod.name};K8S_POD_UID={pod.uid}"
         parameters = {"CNI_CONTAINERID": pod.id, "CNI_NETNS": str(pod.netns), "CNI_IFNAME": config.interface}
         parameters["CNI_ARGS"] = f"IgnoreUnknown=1;{owner};K8S_POD_INFRA_CONTAINER_ID={pod.id}"
-        attachment = Attachment(network=config.conflist, parameters=parameters)
-        attachment.until = time.time() + self._settings.cni_timeout + 1
-        _write(file, attachment)
+        until = time.time() + self._settings.cni_timeout + 1
+        attachment = Attachment(network=config.conflist, parameters=parameters, until=until)
+        attachment.write(file)
         try:
             attachment.result = self._run("ADD", attachment)
         finally:
             attachment.until = 0
-            _write(file, attachment)
+            attachment.write(file)
         return attachment.result
 
     def detach(self, claim: str, sandbox: str = "*") -> None:
@@ -110,7 +111,7 @@ class Plugins:
             self._delete(file)
 
     def _delete(self, file: Path) -> None:
-        while (attachment := _read(file)).until > time.time():
+        while (attachment := Attachment.read(file)).until > time.time():
             time.sleep(0.1)
         if not Path(attachment.parameters["CNI_NETNS"]).exists():
             attachment.parameters["CNI_NETNS"] = ""  # the pod has ended
@@ -149,14 +150,3 @@ class Plugins:
                 raise OSError(f"{error['msg']} {error.get('details', '')}")
             raise OSError((done.stdout + done.stderr).strip() or f"exit status {done.returncode}")
         return done.stdout
-
-
-def _read(file: Path) -> Attachment:
-    return Attachment.model_validate_json(file.read_text(encoding="utf-8"))
-
-
-def _write(file: Path, attachment: Attachment) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}")  # a kill leaves no incomplete file
-    new.write_text(attachment.model_dump_json(), encoding="utf-8")
-    new.replace(file)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from zlib import crc32
 
 import dra_kit as dra
-from pydantic import JsonValue
+from pydantic import TypeAdapter
 from typing_extensions import override
 
 from nic_driver.cni import Plugins
 from nic_driver.config import CniConfig
-from nic_driver.links import Link, Move, Network
-from nic_driver.pci import Pci
+from nic_driver.hardware import Link, Move, Network, Pci
 from nic_driver.settings import Settings, is_in
 
 
@@ -26,6 +25,10 @@ class Nic(dra.Device):
 
 # any number of pods join networks through the CNI plugins of a node; classes read "type" and "rdma" of all devices
 CNI = dra.Device(name="cni", attributes={"type": "cni", "rdma": False}, allow_multiple_allocations=True)
+
+
+# what prepare stores; None for a claim that only inspects the device
+PLAN: TypeAdapter[Move | CniConfig | None] = TypeAdapter(Move | CniConfig | None)
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,12 @@ class Inventory(dra.DeviceProvider[dra.Device, Host, Settings]):
     def discover(self) -> Iterator[Sequence[dra.Device]]:
         settings, pci = self.context.settings, self.hardware.pci
         states = [state for claim in self.context.prepared().values() for state in claim.states.values()]
-        moved = [plan.link for plan in map(read_plan, states) if isinstance(plan, Move)]
+        moved = [plan.link for plan in map(PLAN.validate_python, states) if isinstance(plan, Move)]
         there = [link for link in self.hardware.network.links() if not any(map(link.is_same, moved))]
         offered = [link for link in there if is_offered(link, settings, pci)]
         # by name: of the interfaces that share one PCI function, the first is offered
         nics = {nic.name: nic for nic in (_nic(link, settings, pci) for link in reversed([*moved, *offered]))}
         yield [*(nics[name] for name in sorted(nics)), *([CNI] if settings.cni_plugins else [])]
-
-
-def read_plan(state: JsonValue) -> Move | CniConfig | None:
-    """Return what ``prepare`` stored; None for a claim that only inspects the device."""
-    if not isinstance(state, dict):
-        return None
-    return Move.model_validate(state) if "link" in state else CniConfig.model_validate(state)
 
 
 def device_name(link: Link) -> str:
@@ -71,7 +67,8 @@ def is_offered(link: Link, settings: Settings, pci: Pci) -> bool:
     """Return whether pods may take an interface that is on the node."""
     if link.in_use or is_in(link.name, settings.exclude):
         return False
-    idle = bool(link.pci) and not link.has_address and not pci.has_functions(link.pci)
+    # a card with virtual functions must stay on the node
+    idle = bool(link.pci) and not link.has_address and not any(pci.folder(link.pci).glob("virtfn*"))
     return idle or is_in(link.name, settings.interfaces) or is_in(link.name, settings.shared)
 
 

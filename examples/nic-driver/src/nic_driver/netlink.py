@@ -13,7 +13,7 @@ import dra_kit as dra
 from pyroute2 import IPRoute, NetlinkError
 from pyroute2.netns import setns
 
-from nic_driver.links import Link, Move, Network
+from nic_driver.hardware import Link, Move, Network
 
 T = TypeVar("T")
 _INFINIBAND, _LOOPBACK = 32, 8  # ARPHRD_INFINIBAND, IFF_LOOPBACK

@@ -5,17 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from threading import RLock
+from threading import Lock
 from typing import Any
 
 import dra_kit as dra
 import yaml
-from pydantic import BaseModel
 
-from nic_driver.links import Link, Move, Network
+from nic_driver.hardware import Link, Move, Network, Stored
 
 
-class Place(BaseModel):
+class Place(Stored):
     """Where an interface is. Hardware returns from a namespace that ends, with its name in the pod."""
 
     link: Link
@@ -31,18 +30,16 @@ class SimulatedNetwork(Network):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "node"
-        self._lock = RLock()  # discovery and hooks run in different threads
+        self._lock = Lock()  # hooks run in different threads
 
     def links(self) -> list[Link]:
-        with self._lock:
-            return [place.link for place in map(_read, sorted(self._directory.iterdir())) if place.is_on_node()]
+        return [place.link for place in map(Place.read, self._files()) if place.is_on_node()]
 
     def attach(self, move: Move, netns: Path) -> dra.NetworkDeviceData:
-        with self._lock:
-            if not self._put(move, move.interface, netns, netns):
-                raise dra.TransientError(f"interface {move.link.name} is not on the node: it is in another pod")
-            names = {*netns.read_text(encoding="utf-8").split(), move.interface}
-            netns.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
+        if not self._put(move, move.interface, netns, netns):
+            raise dra.TransientError(f"interface {move.link.name} is not on the node: it is in another pod")
+        names = {*netns.read_text(encoding="utf-8").split(), move.interface}
+        netns.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
         return move.network_data(move.link.mac)
 
     def detach(self, move: Move, netns: Path) -> None:
@@ -54,15 +51,15 @@ class SimulatedNetwork(Network):
     def _put(self, move: Move, name: str, netns: Path | None, held: Path | None) -> bool:
         """Put the interface of a move into a namespace, if it is on the node or in the one that may hold it."""
         with self._lock:
-            for file in self._directory.iterdir():
-                place = _read(file)
+            for file in self._files():
+                place = Place.read(file)
                 if place.link.is_same(move.link) and (place.is_on_node() or place.netns == held):
-                    new = self._directory.with_name("new")  # a kill leaves no incomplete file
-                    changed = Place(link=move.link.model_copy(update={"name": name}), netns=netns)
-                    new.write_text(changed.model_dump_json(), encoding="utf-8")
-                    new.replace(file)
+                    Place(link=move.link.model_copy(update={"name": name}), netns=netns).write(file)
                     return True
         return False
+
+    def _files(self) -> list[Path]:
+        return sorted(self._directory.glob("[!.]*"))  # without what is being written
 
 
 def make_tree(profile: str, directory: Path) -> None:
@@ -82,7 +79,3 @@ def _make(place: Path, content: Mapping[str, Any] | str | int) -> None:
         place.symlink_to(str(content).removeprefix("->").strip())
     else:
         place.write_text(str(content), encoding="utf-8")
-
-
-def _read(file: Path) -> Place:
-    return Place.model_validate_json(file.read_text(encoding="utf-8"))

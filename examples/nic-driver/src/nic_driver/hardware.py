@@ -1,15 +1,33 @@
-"""Network interfaces as the driver sees them, and what it must be able to do with them."""
+"""Network interfaces as the driver sees them, what it must be able to do with them, and their PCI functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import dra_kit as dra
 from pydantic import BaseModel, ConfigDict
 
 from nic_driver.config import Route
+
+
+class Stored(BaseModel):
+    """What is kept in a file, as JSON."""
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Return what is in a file."""
+        return cls.model_validate_json(file.read_text(encoding="utf-8"))
+
+    def write(self, file: Path) -> None:
+        """Create or replace the file, and the folders above it. A kill leaves no incomplete file."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f".{file.name}")
+        new.write_text(self.model_dump_json(), encoding="utf-8")
+        new.replace(file)
 
 
 class Link(BaseModel):
@@ -89,3 +107,43 @@ class Network(Protocol):
 
     def restore(self, move: Move) -> bool:
         """Give the interface its name and settings of the node back; return False if it is not on the node."""
+
+
+@dataclass(frozen=True)
+class Pci:
+    """The PCI functions in a sysfs tree, also while their interfaces are in pods, and their device files."""
+
+    sysfs: Path = Path("/sys")
+    dev: Path = Path("/dev")
+
+    def folder(self, address: str) -> Path:
+        """Return the folder of a function, which is missing if the node has no such function."""
+        return self.sysfs / "bus" / "pci" / "devices" / address
+
+    def attributes(self, address: str) -> dict[str, str | int]:
+        """Return attributes of the function; those that are unknown are missing."""
+        folder = self.folder(address)
+        found = dra.pci_attributes(folder)
+        for name, file in ("vendor", "vendor"), ("deviceID", "device"):
+            with suppress(OSError):
+                found[name] = (folder / file).read_text(encoding="utf-8").strip().removeprefix("0x")
+        physical = folder / "physfn"
+        if physical.exists():
+            found["pf"] = physical.resolve().name
+            for link in physical.glob("virtfn*"):
+                if link.resolve() == folder.resolve():
+                    found["vfID"] = int(link.name.removeprefix("virtfn"))
+        return found
+
+    def rdma_nodes(self, address: str) -> list[dra.DeviceNode]:
+        """Return the character devices through which a container uses RDMA on the function; empty without RDMA.
+
+        They suffice in the kernel's shared mode (``rdma system``), the default.
+        """
+        folders = (self.folder(address) / kind for kind in ("infiniband_verbs", "infiniband_mad"))
+        names = [path.name for folder in folders for path in sorted(folder.glob("*"))]
+        return [
+            dra.DeviceNode(path=f"/dev/infiniband/{name}", host_path=str(path))
+            for name in ([*names, "rdma_cm"] if names else [])
+            if (path := self.dev / "infiniband" / name).exists()
+        ]
