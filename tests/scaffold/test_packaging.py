@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -68,6 +69,8 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_sdist_has_all_that_its_tests_need(folder: str, sources: Path) -> None:
     made = ("__pycache__/", "_cache/", ".hypothesis/")
     expected = {name for name in below(folder) if not any(word in name for word in made)}
+    # hatchling cannot store the trees of links in the gallery, whose tests are skipped there
+    expected = {name for name in expected if not re.match("examples/gallery/[^/]+/sysfs/", name)}
     assert expected
     assert {name for name in expected if not (sources / name).is_file()} == set()
 
