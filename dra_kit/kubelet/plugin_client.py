@@ -439,21 +439,23 @@ class RegisteredDriver(OtherDriver):
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[PluginClient]:
-        """Connect to the instance that registered last: while a driver is updated, there are two."""
+        info = await self._registration()
+        client = PluginClient(info.endpoint, select_service(info))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def _registration(self) -> PluginInfo:
+        """Return what the instance says that registered last: while a driver is updated, there are two."""
         sockets = find_sockets(self._registry)
         for socket in sorted(sockets, key=lambda path: sockets[path][2], reverse=True):
             with suppress(KubeletError):
                 async with open_channel(str(socket)) as channel:
                     info = await get_info(pb_grpc.RegistrationStub(channel), socket, GET_INFO_TIMEOUT)
                 if (info.type, info.name) == (PLUGIN_TYPE, self._name):
-                    client = PluginClient(info.endpoint, select_service(info))
-                    break
-        else:
-            raise KubeletError(f"no socket below {self._registry} answers for it")
-        try:
-            yield client
-        finally:
-            await client.close()
+                    return info
+        raise KubeletError(f"no socket below {self._registry} answers for it")
 
     @contextmanager
     def _failures(self, verb: str, claim: ClaimReference) -> Iterator[None]:

@@ -10,6 +10,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import KubeletError
+from dra_kit.kubelet.plugin_server import RegistrationServer
 from dra_kit.testing import unit
 from tests.unit.node.drivers import Oven
 from tests.unit.node.role import DRIVER, NODE, Node
@@ -104,6 +105,23 @@ async def test_driver_that_does_not_run_is_named(node: Node) -> None:
             KubeletError, match=rf"driver {DRINKS} cannot prepare .* no socket below .*plugins_registry"
         ):
             await node.prepare(lunch)
+
+
+async def test_driver_that_speaks_no_known_version_is_named_with_its_versions(node: Node) -> None:
+    lunch = node.claim()
+    later = RegistrationServer(
+        DRINKS,
+        endpoint=node.root / "dra.sock",
+        supported_versions=["v9.DRAPlugin"],
+        socket=node.root / "plugins_registry" / f"{DRINKS}-reg.sock",
+    )
+    async with node.running(menus()):
+        later.start()
+        try:
+            with pytest.raises(KubeletError, match=rf"driver {DRINKS} cannot prepare .*v9\.DRAPlugin"):
+                await node.prepare(lunch)
+        finally:
+            later.stop(0)
 
 
 async def test_socket_that_a_killed_process_left_is_skipped(node: Node) -> None:
