@@ -15,6 +15,7 @@ from dra_kit.author.target import load_drivers
 from dra_kit.cli.app import flags_of, values_of
 from dra_kit.cli.options import is_help, load_named_driver, targets_of
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands, with_distinct_names
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -107,6 +108,25 @@ def _refuse(text: str) -> Callable[[click.Context, click.Parameter, Any], None]:
             raise ConfigurationError(text)
 
     return callback
+
+
+def driver_commands(options: Mapping[str, Any]) -> tuple[DriverCommand, ...]:
+    """Return the programs that ``--plugin``, ``--controller`` and ``--webhook`` name.
+
+    Raises:
+        ConfigurationError: one is invalid.
+    """
+    given = {"plugin": options["plugins"], "controller": options["controllers"], "webhook": options["webhooks"]}
+    here = Path.cwd()
+    return tuple(
+        with_distinct_names(
+            [
+                *parse_commands("plugin", given["plugin"], directory=here),
+                *parse_commands("controller", given["controller"], directory=here),
+                *parse_commands("webhook", given["webhook"], directory=here),
+            ]
+        )
+    )
 
 
 Loaded = tuple[str, "Driver[Any, Any]"]

@@ -34,6 +34,7 @@ from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.controllers import device_taint_eviction, pool_status, resource_claims
+from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
@@ -116,7 +117,13 @@ class ControlPlane:
             client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)
             late = {
                 resource: partial(self._first_object, resource)
-                for resource in (*WORKLOADS, VALIDATING_ADMISSION_POLICIES, RESOURCE_POOL_STATUS_REQUESTS, POD_GROUPS)
+                for resource in (
+                    *WORKLOADS,
+                    VALIDATING_ADMISSION_POLICIES,
+                    RESOURCE_POOL_STATUS_REQUESTS,
+                    POD_GROUPS,
+                    *FOLLOWED,
+                )
             }
             informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
             manager = ControllerManager(
@@ -266,6 +273,7 @@ class ControllerManager:
             PolicyStatusController(client, informers, kinds),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
             PodGroupProtectionController(client, informers),
+            CertificateController(client, informers),
             *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),
         )
 

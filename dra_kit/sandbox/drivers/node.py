@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -59,6 +59,8 @@ class SandboxNode:
     ) -> None:
         self.name = name
         self.directory = directory
+        self.enter: Callable[[Sequence[str]], Sequence[str]] = list
+        """Returns the command that runs a command in the namespaces of the node; unchanged, as it has none."""
         self.cdi_dir: Path = cdi_directory(directory)
         self.runtime: ProcessRuntime = ProcessRuntime(
             directory=directory / "containers",
@@ -172,6 +174,47 @@ class SandboxNode:
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
         await self.kubelet.start()
         await asyncio.gather(*(self.drivers[release.driver.name].start_again(release) for release in releases))
+
+    # --- what drivers of others need
+
+    def variables(self, kubeconfig: str) -> dict[str, str]:
+        """Return the environment of a driver on it, by the names of Kubernetes' example driver and of ``dra-kit node``.
+
+        Args:
+            kubeconfig: a path.
+        """
+        directory, cdi, nri = str(self.directory), str(self.cdi_dir), str(nri_socket(self.directory))
+        return {
+            "KUBECONFIG": kubeconfig,
+            "NODE_NAME": self.name,
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
+            "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
+            "CDI_ROOT": cdi,
+            "NRI_SOCKET": nri,
+            "DRA_KUBECONFIG": kubeconfig,
+            "DRA_NODE_NAME": self.name,
+            "DRA_KUBELET_DIR": directory,
+            "DRA_CDI_DIR": cdi,
+            "DRA_NRI_SOCKET": nri,
+        }
+
+    def places(self, kubeconfig: str) -> dict[str, str]:
+        """Return the values of placeholders in a command for this node, all but ``port``.
+
+        Args:
+            kubeconfig: a path.
+        """
+        directory = str(self.directory)
+        return {
+            "node": self.name,
+            "kubelet": directory,
+            "plugins": f"{directory}/plugins",
+            "registry": f"{directory}/plugins_registry",
+            "cdi": str(self.cdi_dir),
+            "nri": str(nri_socket(self.directory)),
+            "sysfs": "/sys",
+            "kubeconfig": kubeconfig,
+        }
 
     # --- what can be seen of it
 

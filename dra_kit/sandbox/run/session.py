@@ -182,7 +182,7 @@ class SandboxSession:
         """Wait until the run is interrupted."""
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
-        if not sandbox.drivers:
+        if not (sandbox.drivers or sandbox.programs):
             self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()
