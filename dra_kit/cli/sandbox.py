@@ -28,7 +28,9 @@ from dra_kit.cli.options import (
 )
 from dra_kit.cli.sandbox_drivers import (
     SET,
+    VALUES,
     Loaded,
+    chart_folders,
     driver_commands,
     given_settings,
     load_stories,
@@ -39,6 +41,7 @@ from dra_kit.cli.sandbox_drivers import (
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
@@ -214,6 +217,27 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "server calls it in place of the Service of webhook configurations; may be repeated",
 )
 @click.option(
+    "--chart",
+    "charts",
+    multiple=True,
+    type=path(exists=True, file_okay=False),
+    help="install a helm chart, in a namespace with its name, and run the commands of its pods here; may be repeated",
+)
+@click.option(
+    VALUES,
+    "chart_values",
+    multiple=True,
+    type=path(exists=True, dir_okay=False),
+    help="file of values for the --chart before it; may be repeated",
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="NAME=DIR",
+    help="folder with the files of an image at their paths, and its Entrypoint in .image.json; may be repeated",
+)
+@click.option(
     SET,
     "values",
     multiple=True,
@@ -293,6 +317,8 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
       dra-kit sandbox . --story stories/order-by-claim
       dra-kit sandbox ./gpu.py ./nic.py -f pod.yaml
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
+      dra-kit sandbox --plugin 'go-driver --node-name {node} --cdi-root {cdi}' -f pod.yaml
+      dra-kit sandbox --chart deployments/helm/driver --image registry.example/driver=./image -f pod.yaml
       dra-kit sandbox list
       dra-kit sandbox env
       dra-kit sandbox down
@@ -300,16 +326,19 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     if options["kubeconfig"] is not None:
         require_unused(options["kubeconfig"])
     loaded: list[Loaded] = ctx.meta["drivers"]
-    if options["stories"] and not (loaded or options["plugins"]):
-        raise click.UsageError("--story requires a driver, which the story tests: a TARGET or --plugin.")
+    if options["stories"] and not (loaded or options["plugins"] or options["charts"]):
+        raise click.UsageError("--story requires a driver, which the story tests: a TARGET, --plugin or --chart.")
+    if options["chart_values"] and not options["charts"]:
+        raise click.UsageError(f"{VALUES} requires --chart before it.")
     for target in targets:
         _unused_project_hint(target)
     if options["detach"]:
         _detach(ctx, options)
         return
     printer: EntryPrinter = ctx.meta["printer"]
-    commands = driver_commands(options)
+    commands, charts = driver_commands(options), chart_folders(ctx.meta["arguments"])
     named = [*(driver.name for _, driver in loaded), *(command.name for command in commands)]
+    named += [folder.absolute().name for folder, _ in charts]
     printer.entry(f"starting a cluster in this process, {_with_drivers(named)}")
     import asyncio  # print the line before the slow imports
 
@@ -318,7 +347,7 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
 
     show_log(options["log_level"])
     view = LiveView(printer)
-    session = _session(ctx, options, view, commands)
+    session = _session(ctx, options, view, commands, charts)
     with bounded_log():
         code = asyncio.run(run_interruptibly(session, view.cut_off))
     report_remaining(session.remaining)
@@ -381,7 +410,11 @@ def _unused_project_hint(target: str) -> None:
 
 
 def _session(
-    ctx: click.Context, options: Mapping[str, Any], view: LiveView, commands: tuple[DriverCommand, ...]
+    ctx: click.Context,
+    options: Mapping[str, Any],
+    view: LiveView,
+    commands: tuple[DriverCommand, ...],
+    charts: tuple[tuple[Path, tuple[Path, ...]], ...],
 ) -> SandboxSession:
     from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
     from dra_kit.sandbox.run.session import RunTask, SandboxSession
@@ -404,6 +437,7 @@ def _session(
             settings := sandbox_settings(options),
             edited=tuple(sorted({name for story in stories for name in story.edited})),
             commands=commands,
+            images=tuple(map(parse_image, options["images"])),
             shapes=shapes_with_stories(settings.shapes, stories),
         ),
         RunTask(
@@ -413,6 +447,7 @@ def _session(
             keep=options["keep"] or is_detached(),
             report=options["report"],
             timeline=options["timeline"],
+            charts=charts,
         ),
         view,
         ready=ready,

@@ -20,6 +20,7 @@ from dra_kit.errors import InternalError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore, LocalImage
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
 from dra_kit.sandbox.control_plane import ControlPlane
@@ -58,6 +59,8 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
         shapes: capacity and labels of Nodes, by node name; ``*`` is every node.
         commands: programs that are drivers, or parts of one.
+        images: folders that stand for images.
+        charts: names of helm charts that are installed, each in a namespace with its name.
     """
 
     nodes: int = 1
@@ -74,6 +77,8 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     network_namespaces: bool = False
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
     commands: tuple[DriverCommand, ...] = ()
+    images: tuple[LocalImage, ...] = ()
+    charts: tuple[str, ...] = ()
 
     @property
     def node_names(self) -> list[str]:
@@ -126,6 +131,7 @@ class Sandbox:
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
+        self.images: Final = ImageStore(self._settings.images, self._settings.charts)
         self._client: Client | None = None
         self._commands: RunningCommands | None = None
         self._intake = OutputReader()
@@ -251,6 +257,7 @@ class Sandbox:
             intake=self._intake,
             shape=node_shape(self._settings.shapes, name),
             network_namespaces=self._settings.network_namespaces,
+            images=self.images,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)
@@ -310,8 +317,8 @@ class Sandbox:
 
     @property
     def programs(self) -> Sequence[str]:
-        """Names of the programs that are drivers, or parts of one."""
-        return [command.name for command in self._settings.commands]
+        """Names of the programs and charts that are drivers, or parts of one."""
+        return [*(command.name for command in self._settings.commands), *self._settings.charts]
 
     def control(self, driver: str = "") -> SandboxDriverControl:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""

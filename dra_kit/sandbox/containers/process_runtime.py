@@ -107,8 +107,9 @@ class ProcessRuntime:
     terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
     is killed.
 
-    A container without a command would run the command of its image. The sandbox has no images: such a container
-    counts as running until it is stopped, and its output says so.
+    A container without a command would run the command of its image. Unless a folder stands for the image, such a
+    container counts as running until it is stopped, and its output says so. Programs of such a folder come before those
+    of this machine.
 
     Args:
         directory: parent of the containers' working directories, created and removed by the runtime; None for a
@@ -224,7 +225,15 @@ class ProcessRuntime:
         """
         identity = f"{_SCHEME}{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
-        variables = {**image_environment(config.hostname, directory), **config.environment, **_variables(config.edits)}
+        image = config.local_image
+        variables = {
+            **image_environment(config.hostname, directory),
+            **(image.environment if image else {}),
+            **config.environment,
+            **_variables(config.edits),
+        }
+        if image is not None:
+            variables["PATH"] = image.path(variables["PATH"])
         status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
         container = _Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
@@ -488,7 +497,8 @@ class ProcessRuntime:
 
     async def _start(self, identity: str, container: _Container) -> None:
         command = container.config.command
-        program = find_program(command[0], container.status.environment)
+        image = container.config.local_image
+        program = find_program(image.program(command[0]) if image else command[0], container.status.environment)
         if program is None:
             self._refuse(container, start_error(command[0], None))
             return
@@ -501,7 +511,7 @@ class ProcessRuntime:
                 command,
                 executable=program,
                 environment={**container.status.environment, **self._mark},
-                directory=container.directory,
+                directory=image.working_directory(container.directory) if image else container.directory,
                 output=output,
                 mounts={} if container.config.shares_mounts else mounts,
                 unmounted=unmounted,

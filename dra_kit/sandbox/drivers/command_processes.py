@@ -56,7 +56,8 @@ _FORGOTTEN_SECONDS: Final = 60.0  # a program that ran for so long starts with t
 _TERMINATION_SECONDS: Final = 20.0
 READY_SECONDS: Final = 10.0
 """After which a plugin that is not registered, or a webhook that does not listen, is reported."""
-_PUBLISH_SECONDS: Final = 3.0  # a driver without devices on a node may publish nothing
+PUBLISH_SECONDS: Final = 3.0
+"""How long the first ResourceSlices are awaited: a driver without devices on a node may publish none."""
 _POLL: Final = 0.05
 _LOG_LIMIT: Final = 4 << 20  # bytes of each half of a log
 _LINE_MAX: Final = 1 << 14
@@ -235,7 +236,7 @@ class RunningCommands:
                 self._report(process, time.monotonic() - begin)
                 return
             await asyncio.sleep(_POLL)
-        deadline = min(deadline, time.monotonic() + _PUBLISH_SECONDS)
+        deadline = min(deadline, time.monotonic() + PUBLISH_SECONDS)
         while process.node and not self._publishes(process) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
 

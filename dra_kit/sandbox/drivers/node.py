@@ -18,6 +18,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.log import OutputReader
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
@@ -40,6 +41,7 @@ class SandboxNode:
         directory: everything of the node lies below it; a short path, for sockets.
         shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
+        images: what stands for images.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class SandboxNode:
         intake: OutputReader,
         shape: NodeShape | None = None,
         network_namespaces: bool = False,
+        images: ImageStore | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -81,6 +84,7 @@ class SandboxNode:
             time_scale=time_scale,
             shape=shape,
             declared_features=declared_features,
+            images=images,
             observer=observer,
         )
         self.drivers: Mapping[str, NodeDriver] = {
