@@ -154,6 +154,8 @@ class ProcessRuntime:
         self._network_namespaces = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
+        self.program_ended: Callable[[str, int], None] = lambda *_: None
+        """Called with the identity and the exit code of a process of :attr:`processes` that is not a container."""
         self.nri: NriServer | None = None
         """Serves plugins; None for no NRI."""
         if nri_socket is not None:
@@ -181,6 +183,11 @@ class ProcessRuntime:
             self._settle(container)
         self._close_networks()
         shutil.rmtree(self._root, ignore_errors=True)
+
+    @property
+    def processes(self) -> ReaperClient:
+        """Starts processes of the node; also programs of it that are not containers."""
+        return self._processes
 
     # -- what the kubelet asks for
 
@@ -541,6 +548,7 @@ class ProcessRuntime:
     def _ended(self, identity: str, code: int) -> None:
         container = self._containers.get(identity)
         if container is None:
+            self.program_ended(identity, code)
             return
         code = 128 - code if code < 0 else code
         self._end(container, ContainerExit(code, "Error" if code else "Completed", _now()))

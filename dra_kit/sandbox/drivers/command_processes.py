@@ -130,6 +130,7 @@ class RunningCommands:
         self._account.write(self._cluster.directory / "in-cluster")
         for node in self._cluster.nodes:
             (node.directory / "plugins").mkdir(exist_ok=True)
+            node.runtime.program_ended = self._ended
         kubeconfig = str(self._cluster.kubeconfig.absolute())
         for command in self._commands:
             if command.kind == "plugin":
@@ -192,13 +193,11 @@ class RunningCommands:
                 name,
                 command.arguments({**places, "port": str(port)}),
                 {**inherited, **self._account.variables, **variables, **own},
-                reaper=self._reaper,
+                reaper=node.runtime.processes if node else self._reaper,
                 intake=self._intake,
                 log=self._cluster.directory / LOG_DIRECTORY / f"{name}.log",
                 # the file of a token is mounted for those that have no kubeconfig
-                mounts={}
-                if "kubeconfig" in command.placeholders or node_has_namespaces(node)
-                else self._account.mounts,
+                mounts={} if "kubeconfig" in command.placeholders else self._account.mounts,
                 port=port,
                 node=node,
                 time_scale=self._time_scale,
@@ -287,11 +286,6 @@ class RunningCommands:
             )
         for path in sockets.keys() - set(own):
             yield f"socket {path} belongs to another process"
-
-
-def node_has_namespaces(node: SandboxNode | None) -> bool:
-    """Return whether programs enter namespaces of a node, in which its files are at their usual paths."""
-    return node is not None and list(node.enter(["program"])) != ["program"]
 
 
 class CommandProcess:
@@ -400,7 +394,6 @@ class CommandProcess:
 
     async def _run(self, log: CommandLog) -> tuple[int, str]:
         """Run it to its end; return its exit code, and why it could not be started."""
-        words = list(self.node.enter(self._arguments) if self.node else self._arguments)
         self._exit = asyncio.get_running_loop().create_future()
         log.last.clear()
         self._observe(
@@ -412,8 +405,8 @@ class CommandProcess:
         try:
             number, _ = await self._reaper.start(
                 self._identity,
-                words,
-                executable=words[0],
+                self._arguments,
+                executable=self._arguments[0],
                 environment=self._environment,
                 directory=self.command.directory,
                 output=output,
@@ -425,7 +418,7 @@ class CommandProcess:
         if number:
             pipe.finish()
             self._exit.set_result(127)
-            return 127, start_error(words[0], number).rpartition("exec: ")[2]
+            return 127, start_error(self._arguments[0], number).rpartition("exec: ")[2]
         stopping = asyncio.ensure_future(self._stopping.wait())
         waits: list[asyncio.Future[Any]] = [self._exit, stopping]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -62,8 +62,6 @@ class SandboxNode:
     ) -> None:
         self.name = name
         self.directory = directory
-        self.enter: Callable[[Sequence[str]], Sequence[str]] = list
-        """Returns the command that runs a command in the namespaces of the node; unchanged, as it has none."""
         self.cdi_dir: Path = cdi_directory(directory)
         self.runtime: ProcessRuntime = ProcessRuntime(
             directory=directory / "containers",
