@@ -28,7 +28,7 @@ from dra_kit.kubernetes.resource.objects import containers, init_containers, obj
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore, repository
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
-from dra_kit.sandbox.drivers.command_processes import PUBLISH_SECONDS, READY_SECONDS
+from dra_kit.sandbox.drivers.command_processes import PUBLISH_SECONDS, READY_SECONDS, unconnected
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.stories.completion import pods_of_workloads, workload_shortfall
@@ -422,7 +422,8 @@ class ChartRegistrations:
         return {driver for path, driver in registered.items() if path not in self._before[node]}
 
     def _is_registered(self, pod: ObjectView) -> bool:
-        return bool(self._drivers(pod["spec"]["nodeName"]))
+        node = pod["spec"]["nodeName"]
+        return any(map(self._nodes[node].kubelet.plugins.connected, self._drivers(node)))
 
     def _publishes(self, pod: ObjectView) -> bool:
         node = pod["spec"]["nodeName"]
@@ -432,7 +433,8 @@ class ChartRegistrations:
 
     def _reason(self, pod: ObjectView) -> str:
         node = self._nodes[pod["spec"]["nodeName"]]
-        refusals = "; ".join(node.kubelet.plugins.refusals.values())
+        found = [unconnected(node, driver) for driver in self._drivers(node.name)]
+        refusals = "; ".join([*found, *node.kubelet.plugins.refusals.values()])
         reason = refusals or f"no new registration socket is in {node.directory / 'plugins_registry'}"
         return (
             f"Pod {object_name(pod)} runs, but its driver is not registered with the kubelet of {node.name}: {reason}"

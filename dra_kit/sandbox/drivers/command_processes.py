@@ -129,7 +129,6 @@ class RunningCommands:
             (self._cluster.directory / name).mkdir()
         self._account.write(self._cluster.directory / "in-cluster")
         for node in self._cluster.nodes:
-            (node.directory / "plugins").mkdir(exist_ok=True)
             node.runtime.program_ended = self._ended
         kubeconfig = str(self._cluster.kubeconfig.absolute())
         for command in self._commands:
@@ -252,7 +251,8 @@ class RunningCommands:
         ]
 
     def _is_registered(self, process: CommandProcess) -> bool:
-        return bool(self._drivers(process))
+        node = process.node
+        return node is not None and any(map(node.kubelet.plugins.connected, self._drivers(process)))
 
     def _publishes(self, process: CommandProcess) -> bool:
         drivers = self._drivers(process)
@@ -277,8 +277,11 @@ class RunningCommands:
         sockets = find_sockets(registry)
         own = [path for path, identity in sockets.items() if self._owners.of(path, identity) == process.name]
         refusals = process.node.kubelet.plugins.refusals
+        for driver in self._drivers(process):
+            yield unconnected(process.node, driver)
         for path in own:
-            yield refusals.get(path) or f"the kubelet waits for the answer to GetInfo at socket {path}"
+            if path not in process.node.kubelet.plugins.registrations:
+                yield refusals.get(path) or f"the kubelet waits for the answer to GetInfo at socket {path}"
         if not own:
             yield (
                 f"it has no registration socket in {registry}; pass {{registry}} to its flag for the kubelet's plugin "
@@ -286,6 +289,12 @@ class RunningCommands:
             )
         for path in sockets.keys() - set(own):
             yield f"socket {path} belongs to another process"
+
+
+def unconnected(node: SandboxNode, driver: str) -> str:
+    """Return that a driver is registered on a node, but its own socket cannot be reached."""
+    endpoint = node.kubelet.plugins.plugin(driver).endpoint
+    return f"it is registered as {driver}, but the kubelet has no connection to its socket {endpoint}"
 
 
 class CommandProcess:

@@ -187,7 +187,8 @@ class NodeKubelet:
                 life.result()
 
     async def _live(self, ready: asyncio.Event) -> None:
-        (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
+        for name in ("plugins", "plugins_registry"):
+            (self._kubelet_dir / name).mkdir(parents=True, exist_ok=True)
         self._manager = manager = ClaimManager(
             self._client,
             self.name,
