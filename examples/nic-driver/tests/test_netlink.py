@@ -12,7 +12,6 @@ import pytest
 from conftest import Namespaces
 from dra_kit.testing import sandbox, unit
 
-from nic_driver.cni import Plugins
 from nic_driver.config import NicConfig, Route
 from nic_driver.driver import driver
 from nic_driver.hardware import Link, Pci
@@ -30,7 +29,7 @@ def bench(host: Path, sysfs: Path = Path("/sys"), **settings: Any) -> Iterator[A
     from nic_driver.netlink import Netlink
 
     known = Settings(interfaces="dra*", host_netns=host, **settings)
-    host_ = Host(Netlink(host), Pci(sysfs), Plugins(known, sysfs))
+    host_ = Host(Netlink(host), Pci(sysfs), dra.CniPlugins(sysfs, ()))
     with unit(driver, hardware=host_, settings=known) as made:
         yield made
 
@@ -47,7 +46,7 @@ def nics(settings: Settings) -> dict[str, Nic]:
             return {}
 
     inventory = Inventory()
-    inventory.hardware = Host(Netlink(settings.host_netns), Pci(), Plugins(settings, Path("/nonexistent")))
+    inventory.hardware = Host(Netlink(settings.host_netns), Pci(), dra.CniPlugins(Path("/nonexistent"), ()))
     inventory.context = Context()  # type: ignore[assignment]
     [found] = inventory.discover()
     return {nic.name: nic for nic in found}
