@@ -118,6 +118,30 @@ def test_neither_uplink_nor_what_carries_it_is_offered(namespaces: Namespaces, h
     assert sorted(nics(Settings(interfaces="*", host_netns=host))) == ["dra0", "dra1"]
 
 
+def test_peer_of_the_uplink_in_another_namespace_is_not_taken_for_an_interface_of_the_node(
+    namespaces: Namespaces, host: Path
+) -> None:
+    """As in a node that is a container: each namespace counts its interfaces by itself."""
+    [same] = namespaces.ip(host, lambda ip: ip.link_lookup(ifname="dra1"))
+
+    def create(ip: Any) -> None:
+        with host.open("rb") as node:
+            uplink = {"ifname": "uplink", "net_ns_fd": node.fileno()}
+            ip.link("add", ifname="peer", index=same, kind="veth", peer=uplink)
+        ip.link("set", index=same, state="up")
+
+    def route(ip: Any) -> None:
+        [uplink] = ip.link_lookup(ifname="uplink")
+        assert ip.get_links(uplink)[0].get("IFLA_LINK") == same
+        ip.link("set", index=uplink, state="up")
+        ip.addr("add", index=uplink, address="192.0.2.2", prefixlen=24)
+        ip.route("add", dst="default", gateway="192.0.2.1")
+
+    namespaces.ip(namespaces.new(), create)
+    namespaces.ip(host, route)
+    assert sorted(nics(Settings(interfaces="*", host_netns=host))) == ["dra0", "dra1", "up0", "up1"]
+
+
 def test_interface_with_an_address_on_the_node_is_known(namespaces: Namespaces, host: Path) -> None:
     from nic_driver.netlink import Netlink
 
