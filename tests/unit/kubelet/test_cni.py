@@ -168,7 +168,7 @@ def test_failed_del_is_repeated(node: Node) -> None:
 
 
 @pytest.mark.processes
-def test_file_that_another_call_has_removed_is_no_error(node: Node) -> None:
+def test_file_that_another_call_has_removed_is_ignored(node: Node) -> None:
     for name in ("one", "two"):
         node.plugins().attach(network({}), "net1", CLAIM, a_pod(name))
     (node.bin / "first").write_text(f"#!/bin/sh\nrm {node.attachments}/*\n")
