@@ -1,6 +1,6 @@
 """SPDY/3.1 as a server speaks it, as far as ``kubectl port-forward`` needs it; without I/O.
 
-kubectl 1.31 and newer sends SPDY through a WebSocket. There is no flow control: neither kubectl nor the kubelet sends
+kubectl 1.31 and newer sends SPDY through a WebSocket. Flow control is not used: neither kubectl nor the kubelet sends
 or heeds ``WINDOW_UPDATE``.
 
 Sources: draft-mbelshe-httpbis-spdy-00 for the frames; Kubernetes 1.37 ``staging/src/k8s.io/streaming`` for their use.

@@ -209,7 +209,7 @@ async def test_missing_containers_and_pods_are_reported_as_by_a_kubelet(sandbox:
     await sandbox.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": nowhere})
 
     failed = [await kubectl(sandbox, *words) for words in (
-        ("exec", "raw", "--", "true"), ("exec", "nobody", "--", "true"), ("port-forward", "burnt", ":80"),
+        ("exec", "raw", "--", "true"), ("exec", "missing", "--", "true"), ("port-forward", "burnt", ":80"),
     )]  # fmt: skip
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         async with websocket(sandbox, "burnt/exec?container=main&stdout=1&command=true"):
@@ -217,7 +217,7 @@ async def test_missing_containers_and_pods_are_reported_as_by_a_kubelet(sandbox:
 
     assert [item.err.splitlines()[-1] for item in failed] == [
         "error: unable to upgrade connection: pod raw does not have a host assigned",
-        'Error from server (NotFound): pods "nobody" not found',
+        'Error from server (NotFound): pods "missing" not found',
         "error: unable to forward port because pod is not running. Current status=Failed",
     ]
     assert refused.value.status == 500
