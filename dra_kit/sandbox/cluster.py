@@ -22,6 +22,7 @@ from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.containers.streams import PodSessions
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, RoleCredentials, RoleCredentialsProvider, create_accounts
@@ -169,6 +170,7 @@ class Sandbox:
         self.control_plane.listen_at(self.directory / "apiserver.sock")
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
+        self.control_plane.server.serve_streams(PodSessions(lambda: (node.runtime for node in self.nodes)))
         self._client = await self.control_plane.connect(USER_AGENT)
         self.beginning = (await self._client.list(RESOURCE_CLAIMS)).resource_version
         self._write_kubeconfig()

@@ -143,6 +143,9 @@ class ContainerStarter:
             shares_mounts=any(
                 mount.get("mountPropagation") == "Bidirectional" for mount in container.get("volumeMounts") or ()
             ),
+            stdin=bool(container.get("stdin")),
+            stdin_once=bool(container.get("stdinOnce")),
+            terminal=bool(container.get("tty")),
             # do not read all spec files for a container without devices
             **({"edits": load_specs(self._services.cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )
