@@ -17,8 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from dra_kit.admission.review import review_configs
-from dra_kit.author.driver import Driver
-from dra_kit.author.rights import needs_settings, node_rights, rbac_values
+from dra_kit.author.driver import Driver, needs_settings, node_rights, rbac_values
 from dra_kit.author.settings import check_settings
 from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError

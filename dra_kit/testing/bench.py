@@ -16,14 +16,13 @@ from pydantic import BaseModel
 
 from dra_kit.apiserver.selectors import parse_label_selector
 from dra_kit.author.calls import PendingResult, call
-from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ObjectAddress
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo, Stopping
 from dra_kit.author.device import CounterSet, Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Effect
+from dra_kit.author.effect import ChildProcess, Effect
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import QuantityLike, parse_quantity
 from dra_kit.author.pod_hooks import (

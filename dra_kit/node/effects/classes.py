@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from dra_kit.author.child_process import ChildProcess
-from dra_kit.author.effect import Effect
+from dra_kit.author.effect import ChildProcess, Effect
 from dra_kit.errors import ConfigurationError, DraKitError, PrepareError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.records import EffectRecord

@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
-from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.cluster_object import ClusterObject, ObjectAddress
-from dra_kit.author.effect import Effect
+from dra_kit.author.effect import ChildProcess, Effect
 from dra_kit.errors import TransientError
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.state.records import EffectRecord
