@@ -41,8 +41,7 @@ from dra_kit.author.provider import DeviceProvider
 from dra_kit.client.api import ObjectList
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound, NotYet, TransientError
-from dra_kit.kubernetes.allocator.capacity import capacity_share
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, capacity_share
 from dra_kit.kubernetes.manifests.documents import check_objects
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import ClaimReference

@@ -14,10 +14,9 @@ from msgspec import Struct, field
 
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocations
-from dra_kit.kubernetes.allocator.constraints import Constraint, constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
 from dra_kit.kubernetes.allocator.picks import PickedDevices
-from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative, constraints_of, request_alternatives
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
