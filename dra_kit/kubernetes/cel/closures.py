@@ -11,7 +11,7 @@ from msgspec import Struct
 from dra_kit.kubernetes.cel.costs import SORTED_TYPES, Charge, call_charge
 from dra_kit.kubernetes.cel.environment import all_functions
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure, EvaluatorPanic, no_such_overload
-from dra_kit.kubernetes.cel.functions.regex import compile_pattern
+from dra_kit.kubernetes.cel.functions.strings import compile_pattern
 from dra_kit.kubernetes.cel.tree import CallNode, LiteralNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
 from dra_kit.kubernetes.cel.values import RUNTIME_TYPES, Frame, Uint, map_key, type_name
