@@ -46,16 +46,18 @@ from dra_kit.kubernetes.resource.objects import (
     pod_claims,
 )
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
-from dra_kit.kubernetes.scheduler.claim_controller import claim_from_template
+from dra_kit.kubernetes.scheduler.controllers import claim_from_template
 from dra_kit.kubernetes.scheduler.nodes import (
+    AffinityField,
     NodeLoad,
+    PodAffinity,
     Rejection,
     is_tainted,
     node_rejection,
     pod_affinity,
     pod_requests,
+    required_terms,
 )
-from dra_kit.kubernetes.scheduler.pod_affinity import AffinityField, PodAffinity, required_terms
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.text import did_you_mean

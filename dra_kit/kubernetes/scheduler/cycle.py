@@ -36,6 +36,7 @@ from dra_kit.kubernetes.scheduler.claims import (
 from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NodeLoad,
+    PodAffinity,
     Rejection,
     filter_message,
     fit_message,
@@ -44,7 +45,6 @@ from dra_kit.kubernetes.scheduler.nodes import (
     pod_requests,
     prefilter_message,
 )
-from dra_kit.kubernetes.scheduler.pod_affinity import PodAffinity
 from dra_kit.kubernetes.values.json import ObjectView
 
 _FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "counters", "constraints"

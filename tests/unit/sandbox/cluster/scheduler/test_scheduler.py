@@ -22,7 +22,7 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.client.transport import ClientRequest
-from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
+from dra_kit.kubernetes.scheduler.controllers import DELETE_PROTECTION
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
