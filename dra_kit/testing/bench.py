@@ -56,8 +56,7 @@ from dra_kit.node.context import DeclaredReads, HardwareHandle, NodeContext
 from dra_kit.node.deadlines import retry_window
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
-from dra_kit.node.effects.engine import EffectEngine, EffectReverter
-from dra_kit.node.effects.gone_hardware import GoneHardware
+from dra_kit.node.effects.engine import EffectEngine, EffectReverter, GoneHardware
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
 from dra_kit.node.locks import NamedLocks
