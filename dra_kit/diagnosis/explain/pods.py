@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from dra_kit.diagnosis.explain.allocated import CONSUMERS_MAX, is_full, unready_devices
 from dra_kit.diagnosis.explain.claims import ClaimExplainer, disjoint_nodes, holders_of
 from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, failing_containers, model_of_claim, named
-from dra_kit.diagnosis.explain.deletion import driver_warnings, pod_deletion
-from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of, pod_to_examine
+from dra_kit.diagnosis.explain.drivers import DriverOnNode, driver_warnings, drivers_of, pod_deletion, pod_to_examine
 from dra_kit.diagnosis.explain.extended_resources import (
     ExtendedResource,
     ResourceProvision,
