@@ -340,6 +340,8 @@ class ContainerCommands:
     ) -> asyncio.Future[int]:
         """Start a command; return a future of its exit code, or of minus the number of the signal that ended it.
 
+        To cancel the future kills the command.
+
         Raises:
             KubeletError: it cannot be started; the message is containerd's.
         """
@@ -350,6 +352,7 @@ class ContainerCommands:
         identity, ended = f"exec-{token}", asyncio.get_running_loop().create_future()
         if program := find_program(command[0], place.environment):
             self._running[identity] = container_id, ended
+            ended.add_done_callback(lambda done: self._processes.kill(identity) if done.cancelled() else None)
             number, _ = await self._processes.start(
                 identity,
                 command,
@@ -370,7 +373,8 @@ class ContainerCommands:
 
     def ended(self, identity: str, code: int) -> None:
         """Note that a process has exited; a no-op if it is not one of these commands."""
-        if known := self._running.pop(identity, None):
+        known = self._running.pop(identity, None)
+        if known is not None and not known[1].done():
             known[1].set_result(code)
 
     def kill(self, container_id: str) -> None:
