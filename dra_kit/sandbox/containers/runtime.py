@@ -101,6 +101,9 @@ class ContainerConfig(Struct, frozen=True):
         mounts: folders of volumes, by the path at which the container sees them.
         shares_mounts: what the container mounts is seen by others, too (``mountPropagation: Bidirectional``).
         local_image: the folder that stands for the image; None if there is none.
+        stdin: it has an input, which clients can attach to.
+        stdin_once: the input ends with the first client that was attached to it.
+        terminal: input and output are a terminal.
     """
 
     pod: PodReference
@@ -117,6 +120,9 @@ class ContainerConfig(Struct, frozen=True):
     mounts: Mapping[str, str] = field(default_factory=dict)
     shares_mounts: bool = False
     local_image: LocalImage | None = None
+    stdin: bool = False
+    stdin_once: bool = False
+    terminal: bool = False
 
 
 class ContainerExit(Struct, frozen=True):

@@ -24,8 +24,7 @@ from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import SandboxError
 from dra_kit.kubelet.plugin_client import SocketIdentity, find_sockets
 from dra_kit.sandbox.containers.log import OUTPUT_LINES, OutputReader, RateLimit
-from dra_kit.sandbox.containers.process_runtime import start_error
-from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient, start_error
 from dra_kit.sandbox.controllers.certificates import new_authority
 from dra_kit.sandbox.drivers.commands import DriverCommand
 from dra_kit.sandbox.drivers.controller_and_webhook import HOST, reserved_port
@@ -412,6 +411,7 @@ class CommandProcess:
             )
         )
         pipe, output = self._intake.open(log)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             number, _ = await self._reaper.start(
                 self._identity,
@@ -419,11 +419,12 @@ class CommandProcess:
                 executable=self._arguments[0],
                 environment=self._environment,
                 directory=self.command.directory,
-                output=output,
+                streams=(nothing, output, output),
                 mounts=self._mounts,
                 unmounted={},
             )
         finally:
+            os.close(nothing)
             os.close(output)
         if number:
             pipe.finish()
@@ -593,7 +594,8 @@ class _Account:
     def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
         server = urlsplit(cluster["server"])
-        self.variables = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
+        spec = {"clusterIP": server.hostname, "ports": [{"name": "https", "port": server.port or 443}]}
+        self.variables = service_variables({"metadata": {"name": "kubernetes"}, "spec": spec})
         self.mounts: dict[str, str] = {}
         self._files = {
             "token": user["token"].encode(),
