@@ -197,6 +197,12 @@ class JobStrategy(WorkloadStrategy):
         return [*_job_errors(obj["spec"]), *_pod_errors(obj["spec"]["template"]), *_selector_errors(obj)]
 
     @override
+    def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
+        """Warn of what the sandbox's controller of Jobs does not do."""
+        ignored = ("podFailurePolicy", "successPolicy")
+        return [f"spec.{name}: ignored, no controller supports it here" for name in ignored if obj["spec"].get(name)]
+
+    @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that what the running pods were made of does not change."""
         spec, before = obj["spec"], old["spec"]
