@@ -255,7 +255,7 @@ def _pod_errors(template: Object) -> Iterator[FieldError]:
     if restart in {None, "", "Always"}:
         yield required(path, 'valid values: "OnFailure", "Never"')
     elif restart not in {"OnFailure", "Never"}:
-        yield unsupported(path, restart, ("OnFailure", "Never"))
+        yield unsupported(path, str(restart), ("OnFailure", "Never"))
 
 
 def _selector_errors(job: Object) -> Iterator[FieldError]:
