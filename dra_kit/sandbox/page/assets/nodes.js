@@ -1,0 +1,262 @@
+// Nodes and their devices: a card for each node; of many nodes rows of small squares, grouped by what differs.
+
+import { code, h, update } from "./dom.js";
+import { SHARED, taintText } from "./view.js";
+import { counted } from "./words.js";
+
+const MANY_NODES = 40;
+const MANY_DEVICES = 16; // of one node: more free ones are only counted
+const MINI_DEVICES = 16;
+
+export function drawNodes(view, app) {
+  const parent = document.getElementById("nodes");
+  const nodes = view.nodes.filter((node) => isShown(node, app.filter));
+  if (!nodes.length) update(parent, [emptyItem(view, app)]);
+  else if (nodes.length > MANY_NODES) drawMany(parent, nodes, app);
+  else drawFew(parent, nodes, app);
+}
+
+function drawFew(parent, nodes, app) {
+  update(parent, [{ key: "cards", look: "", make: () => h("div", { class: "nodes" }) }]);
+  update(parent.firstElementChild, nodes.map((node) => cardItem(node, app)));
+}
+
+function isShown(node, filter) {
+  return !filter.device || node.devices.some((device) => matches(device, filter.device));
+}
+
+function matches(device, what) {
+  if (what === "used") return device.holders.length > 0;
+  return what === "tainted" ? device.taints.length > 0 : device.vanished;
+}
+
+// --- nothing to show
+
+function emptyItem(view, app) {
+  const { state } = view;
+  if (app.filter.device) return item("none", "No device matches the filter.", () => h("button", { type: "button", class: "link", on: { click: () => app.toggleFilter({}) } }, "Show all"));
+  if (!state.begun) return item("starting", "The cluster starts. Nodes and devices appear here.");
+  return item("no-node", "No node has registered yet.");
+}
+
+function item(key, text, more = () => "") {
+  return { key, look: text, make: () => h("div", { class: "empty" }, h("p", {}, text), more()) };
+}
+
+// --- cards
+
+function cardItem(node, app) {
+  const shown = notable(node, app, MANY_DEVICES);
+  const tiles = shown.map((device) => tileOf(device, app));
+  const hidden = node.devices.length - shown.length;
+  const look = JSON.stringify([tiles.map((tile) => tile.look), hidden, node.counters, node.drivers, app.related.node === node.name]);
+  return { key: node.name, look, make: () => card(node, tiles, hidden, app) };
+}
+
+/** All devices of a node, or if there are many those that matter: in use, tainted, selected. */
+function notable(node, app, most) {
+  const wanted = app.filter.device ? node.devices.filter((device) => matches(device, app.filter.device)) : node.devices;
+  if (wanted.length <= most || app.unfolded.has(node.name)) return wanted;
+  const found = wanted.filter((device) => device.holders.length || device.taints.length || device.vanished || app.related.devices.has(device.id));
+  const free = wanted.filter((device) => !device.blocked && !found.includes(device));
+  const shown = new Set([...found, ...free.slice(0, Math.max(2, 12 - found.length))]);
+  return wanted.filter((device) => shown.has(device)).slice(0, 2 * most);
+}
+
+function card(node, tiles, hidden, app) {
+  const used = node.devices.filter((device) => device.holders.length).length;
+  return h("article", { class: `node${app.related.node === node.name ? " related" : ""}`, "aria-label": node.name },
+    h("h3", {},
+      h("button", { type: "button", class: "plain", data: { node: node.name, focus: `node ${node.name}` }, "aria-pressed": String(app.related.node === node.name) }, node.name),
+      h("small", {}, node.devices.length ? `${used} of ${node.devices.length} in use` : "no devices")),
+    nodeNote(node),
+    h("div", { class: "devices" }, tiles.map((tile) => tile.make())),
+    hidden > 0 && h("button", { type: "button", class: "link", data: { unfold: node.name, focus: `more ${node.name}` } }, `Show ${hidden} more ${hidden === 1 ? "device" : "devices"}`),
+    node.counters.length > 0 && countersOf(node));
+}
+
+function nodeNote(node) {
+  if (node.devices.length || node.name === SHARED) return null;
+  const connected = node.drivers.filter((plugin) => plugin.connected);
+  return h("p", { class: "soft" }, connected.length
+    ? `${connected.map((plugin) => plugin.driver).join(" and ")} is registered, and has published no device here.`
+    : "No driver is registered with this kubelet.");
+}
+
+function tileOf(device, app) {
+  const selected = app.related.devices.has(device.id);
+  const [holder] = device.holders;
+  const taint = device.taints[0];
+  const sub = device.vanished ? `vanished, in use by ${holder.name}` : holder ? device.holders.map((each) => each.name).join(", ") : taint ? `⚠ ${keyOf(taint)}` : device.blocked ? "no counters left" : "free";
+  const look = JSON.stringify([device.name, sub, device.holders, device.taints, device.vanished, device.blocked !== "", selected]);
+  const names = ["device", holder ? `c${holder.colour} taken` : "", taint ? "tainted" : "", device.vanished ? "vanished" : "", device.blocked ? "blocked" : "", device.shareable && holder ? "shared" : ""];
+  const make = () => h("button", {
+    type: "button", class: names.filter(Boolean).join(" "), data: { device: device.id, focus: `device ${device.id}` },
+    "aria-pressed": String(selected), "aria-label": describe(device), title: describe(device),
+  }, h("span", { class: "name" }, device.name), h("small", {}, sub), taint && holder && h("small", { class: "taint" }, `⚠ ${keyOf(taint)}`), shares(device));
+  return { look, make };
+}
+
+/** The part of a taint's key that fits on a tile; the whole is in the description. */
+function keyOf(taint) {
+  return taint.key.slice(taint.key.lastIndexOf("/") + 1);
+}
+
+/** What a device is, for screen readers and as a tooltip. */
+export function describe(device) {
+  const parts = [device.name];
+  if (device.vanished) parts.push("no longer published");
+  for (const holder of device.holders) {
+    const amounts = holder.parts.map((part) => `${part.name} ${part.amount}${part.whole ? ` of ${part.whole}` : ""}`);
+    parts.push(`in use by claim ${holder.name}${amounts.length ? ` (${amounts.join(", ")})` : ""}${holder.admin ? " with admin access" : ""}`);
+  }
+  if (!device.holders.length) parts.push(device.blocked ? `blocked: ${device.blocked}` : "free");
+  for (const taint of device.taints) parts.push(`taint ${taintText(taint)}${taint.rule ? ` of DeviceTaintRule ${taint.rule}` : ""}`);
+  return parts.join("; ");
+}
+
+function shares(device) {
+  const shared = device.holders.filter((holder) => holder.parts.length);
+  if (!shared.length) return null;
+  return h("span", { class: "share" }, shared.map((holder) => h("i", { class: `c${holder.colour}`, "width%": Math.max(holder.share * 100, 3) })));
+}
+
+const COUNTERS = 8;
+
+/** One bar for each counter set that is in use: its scarcest counter; the others are in the tooltip. */
+function countersOf(node) {
+  const sets = new Map();
+  for (const counter of node.counters) sets.set(counter.set, [...(sets.get(counter.set) ?? []), counter]);
+  const used = [...sets.values()].map((set) => set.sort(scarcestFirst)).filter(([first]) => first.used > 0);
+  const shown = used.slice(0, COUNTERS);
+  const rest = sets.size - shown.length;
+  return h("ul", { class: "counters" }, shown.map((set) => counterBar(set)),
+    rest > 0 && h("li", { class: "soft" }, `${counted(rest, shown.length ? "more counter set" : "counter set")}${rest > used.length - shown.length ? ", unused" : ""}`));
+}
+
+function scarcestFirst(one, other) {
+  const full = other.used / other.whole - one.used / one.whole;
+  return full || (/memory$/.test(other.name) ? 1 : 0) - (/memory$/.test(one.name) ? 1 : 0);
+}
+
+function counterBar(set) {
+  const [first] = set;
+  const all = set.map((counter) => `${counter.name} ${counter.text}`).join(", ");
+  return h("li", { title: all }, h("span", {}, first.set), h("span", {}, `${first.name} ${first.text}`),
+    h("span", { class: "bar", role: "img", "aria-label": `${first.set} in use: ${all}` },
+      first.parts.map((part) => h("i", { class: `c${part.colour}`, "width%": part.share * 100 }))));
+}
+
+// --- many nodes
+
+const GROUPS = [
+  ["look", "Tainted, vanished or not registered"],
+  ["part", "Partly in use"],
+  ["full", "All devices in use"],
+  ["free", "All devices free"],
+  ["none", "Without devices"],
+];
+
+function groupOf(node) {
+  if (!node.devices.length) return node.drivers.some((plugin) => !plugin.connected) ? "look" : "none";
+  let used = 0;
+  for (const device of node.devices) {
+    if (device.taints.length || device.vanished) return "look";
+    if (device.holders.length) used += 1;
+  }
+  return used === 0 ? "free" : used === node.devices.length ? "full" : "part";
+}
+
+function drawMany(parent, nodes, app) {
+  const groups = new Map(GROUPS.map(([name]) => [name, []]));
+  for (const node of nodes) groups.get(groupOf(node)).push(node);
+  const shown = GROUPS.filter(([name]) => groups.get(name).length);
+  const focused = nodes.find((node) => node.name === app.nodeInFocus);
+  update(parent, [
+    { key: "detail", look: "", make: () => h("div", { class: "nodes detail" }) },
+    ...shown.map(([name, title]) => ({ key: name, look: title, make: () => group(name, title) })),
+  ]);
+  const detail = parent.firstElementChild;
+  update(detail, focused ? [cardItem(focused, app)] : [item("hint", "Choose a node for its devices; arrow keys go from node to node.")]);
+  for (const [name] of shown) fillGroup(parent.querySelector(`[data-key="${name}"]`), groups.get(name), app);
+}
+
+function group(name, title) {
+  const heading = h("h3", { id: `group-${name}` });
+  return h("section", { class: "group", "aria-labelledby": heading.id }, heading, h("div", { class: "minis", role: "group", "aria-label": `${title}: arrow keys go from node to node`, data: { title } }));
+}
+
+function fillGroup(section, nodes, app) {
+  const [heading, minis] = section.children;
+  const text = `${minis.dataset.title} · ${counted(nodes.length, "node")}`;
+  if (heading.textContent !== text) heading.textContent = text;
+  update(minis, nodes.map((node) => miniItem(node, app)));
+  if (!minis.querySelector('[tabindex="0"]')) minis.firstElementChild?.setAttribute("tabindex", "0");
+}
+
+function miniItem(node, app) {
+  const shown = node.devices.length > MINI_DEVICES ? node.devices.filter((device) => device.holders.length || device.taints.length || device.vanished).slice(0, MINI_DEVICES) : node.devices;
+  const names = shown.map((device) => squareClass(device, app));
+  const look = `${names.join("|")} ${node.devices.length} ${app.related.node === node.name}`;
+  return { key: node.name, look, make: () => mini(node, shown, names, app) };
+}
+
+function squareClass(device, app) {
+  let name = device.holders.length ? `sq c${device.holders[0].colour}` : "sq";
+  if (device.taints.length) name += " tainted";
+  if (device.vanished) name += " vanished";
+  if (app.related.devices.has(device.id)) name += " selected";
+  return name;
+}
+
+function mini(node, shown, names, app) {
+  const used = node.devices.filter((device) => device.holders.length).length;
+  const tainted = node.devices.filter((device) => device.taints.length).length;
+  const label = `${node.name}: ${used} of ${node.devices.length} in use${tainted ? `, ${tainted} tainted` : ""}`;
+  const rest = node.devices.length - shown.length;
+  return h("button", { type: "button", class: `mini${app.related.node === node.name ? " related" : ""}`, tabindex: "-1", "aria-label": label, title: label, data: { node: node.name, focus: `node ${node.name}` } },
+    h("span", { class: "label" }, node.name),
+    h("span", { class: "squares" }, names.map((name, index) => h("span", { class: name, data: { device: shown[index].id } })), rest > 0 && h("small", {}, `+${rest}`)));
+}
+
+// --- clicks and keys, for all nodes
+
+export function listenToNodes(app) {
+  const parent = document.getElementById("nodes");
+  parent.addEventListener("click", (event) => {
+    const target = event.target.closest("[data-device], [data-unfold], [data-node]");
+    if (!target) return;
+    const { device, unfold, node } = target.dataset;
+    if (unfold) app.unfold(unfold);
+    else if (device) app.select({ kind: "device", id: device }, target.closest("[data-node]")?.dataset.node);
+    else app.select({ kind: "node", id: node }, node);
+  });
+  parent.addEventListener("focusin", (event) => {
+    const mini = event.target.closest(".mini");
+    if (!mini) return;
+    for (const other of mini.parentElement.querySelectorAll('[tabindex="0"]')) other.setAttribute("tabindex", "-1");
+    mini.setAttribute("tabindex", "0");
+    app.focusNode(mini.dataset.node);
+  });
+  parent.addEventListener("keydown", moveFocus);
+}
+
+function moveFocus(event) {
+  const mini = event.target.closest(".mini");
+  if (!mini) return;
+  const all = [...mini.parentElement.children];
+  const place = all.indexOf(mini);
+  const row = all.findIndex((other) => other.offsetTop > all[0].offsetTop);
+  const perRow = row > 0 ? row : all.length;
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow, ArrowUp: -perRow, Home: -place, End: all.length - 1 - place }[event.key];
+  if (step === undefined) return;
+  event.preventDefault();
+  event.stopPropagation();
+  all[Math.min(Math.max(place + step, 0), all.length - 1)].focus();
+}
+
+/** What to type next, while there is no pod. */
+export function nextCommand({ kubeconfig, drivers }) {
+  const use = `export KUBECONFIG=${kubeconfig || "…"}`;
+  return drivers.length ? code(`${use}\nkubectl apply -f pod.yaml`) : code(`eval "$(dra-kit sandbox env)"\n./your-driver`);
+}
