@@ -110,11 +110,12 @@ class Tab:
         return result["result"].get("value")
 
     async def until(self, expression: str) -> Any:
-        """Return the value of an expression as soon as it is true."""
+        """Return the value of an expression as soon as it is true; of an element, only that there is one."""
+        value = f"(found => found instanceof Node || found)({expression})"
         end, found = time.monotonic() + _SECONDS, None
         while time.monotonic() < end:
             with suppress(RuntimeError):  # the page is being loaded
-                if found := await self.run(expression):
+                if found := await self.run(value):
                     return found
             await asyncio.sleep(_POLL)
         raise AssertionError(f"not within {_SECONDS:.0f} s: {expression}; problems: {self.problems}")

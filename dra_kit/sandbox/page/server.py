@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import hmac
+import os
 import re
 import secrets
 import socket
@@ -105,7 +106,7 @@ class PageServer:
         except OSError as error:
             await self._stack.aclose()
             raise ConfigurationError(
-                f"--ui-port {self._port}: {error.strerror}; use another port, or 0 for a free one"
+                f"--ui-port {self._port}: {os.strerror(error.errno or 0)}; use another port, or 0 for a free one"
             ) from None
         self._port = listening.getsockname()[1]
         limiter = ConnectionLimiter(server, listening, None, ConnectionLimits(connections=_CONNECTIONS))

@@ -25,10 +25,11 @@ function set(element, name, value) {
  */
 export function update(parent, items) {
   const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const keys = new Set(items.map((item) => item.key));
+  for (const [key, child] of before) if (!keys.has(key)) child.remove();
   let place = parent.firstElementChild;
   for (const { key, look, make } of items) {
     let element = before.get(key);
-    before.delete(key);
     if (!element || element.look !== look) {
       const fresh = make();
       fresh.dataset.key = key;
@@ -42,7 +43,6 @@ export function update(parent, items) {
     if (element === place) place = place.nextElementSibling;
     else if (element.nextElementSibling !== place || element.parentElement !== parent) parent.insertBefore(element, place);
   }
-  for (const left of before.values()) left.remove();
 }
 
 /** Replace an element; if it has the focus, the part of the same name gets it. */

@@ -3,6 +3,7 @@
 import { h, update, write } from "./dom.js";
 
 const MODES = {
+  connecting: ["○", "connecting", "wait"],
   live: ["●", "live", "good"],
   paused: ["❚❚", "paused", "wait"],
   replay: ["▶", "replay", "good"],
@@ -26,6 +27,7 @@ export function drawHeader(view, app) {
 }
 
 function modeOf(app) {
+  if (app.status === "connecting") return "connecting";
   if (app.status === "lost" || app.status === "refused") return "lost";
   if (!app.following && !app.playing && app.count < app.records.length) return "paused";
   if (app.replay) return app.count >= app.records.length ? "end" : app.playing ? "replay" : "paused";

@@ -240,6 +240,7 @@ class App {
   announceSelection() {
     this.chosen = false;
     const heading = document.getElementById("panel-title");
+    if (this.selection && matchMedia("(max-width: 62rem)").matches) document.getElementById("panel").scrollIntoView();
     if (this.selection && heading) this.say(`${heading.textContent}: ${heading.nextElementSibling?.textContent ?? ""}`);
   }
 

@@ -42,9 +42,8 @@ export class Answers {
 
 export function drawPanel(view, app) {
   const panel = document.getElementById("panel");
-  const parts = partsOf(view, app);
-  const items = parts.filter(Boolean).map((part, index) => ({ key: part.key ?? `part ${index}`, look: part.look, make: part.make }));
-  update(panel, items);
+  const parts = partsOf(view, app).filter(Boolean);
+  update(panel, app.selection ? [...parts, closeButton(app)] : parts);
 }
 
 function partsOf(view, app) {
@@ -63,6 +62,12 @@ function part(key, look, make) {
 function title(text, more = "", toneName = "") {
   return part("title", JSON.stringify([text, more, toneName]), () => h("div", {},
     h("h2", { id: "panel-title", class: toneName || null }, text), more && h("p", {}, more)));
+}
+
+function closeButton(app) {
+  return part("close", "", () => h("p", { class: "close" }, h("button", {
+    type: "button", class: "link", "aria-keyshortcuts": "Escape", data: { focus: "close" }, on: { click: () => app.select(null) },
+  }, "Close")));
 }
 
 function list(key, heading, entries) {

@@ -12,7 +12,7 @@ const COLUMNS = [
 
 export function drawPods(view, app) {
   const parent = document.getElementById("pods");
-  if (!view.rows.length) return update(parent, [empty(view.state)]);
+  if (!view.rows.length) return update(parent, [empty(view.state, app)]);
   const found = view.rows.filter((row) => isShown(row, app));
   const rows = found.sort(order(app.sort));
   const shown = app.allRows ? rows : rows.slice(0, MOST);
@@ -71,7 +71,8 @@ function tableRow(row, selected, related) {
     h("td", {}, row.node), h("td", {}, row.devices), h("td", {}, milliseconds(row.took)));
 }
 
-function empty(state) {
+function empty(state, app) {
+  if (app.replay) return { key: "empty", look: "replay", make: () => h("p", { class: "empty" }, "There was no pod yet.") };
   const driver = state.drivers.length > 0;
   const text = !state.begun ? "The cluster starts." : driver ? "No pod yet. In another terminal:" : "No pod yet, and no driver of the sandbox's own. To start yours, in another terminal:";
   return { key: "empty", look: `${text}${state.kubeconfig}`, make: () => h("div", { class: "empty" }, h("p", {}, text), state.begun && nextCommand(state)) };
