@@ -13,7 +13,8 @@ export class Track {
     this.drawn = "";
     this.totals = { count: 0, calls: 0, warnings: 0 };
     this.slider.addEventListener("input", () => app.goToPlace(Number(this.slider.value)));
-    new ResizeObserver(() => { this.drawn = ""; app.draw(); }).observe(this.canvas.parentElement);
+    this.size = { width: 0, height: 0 }; // observed: to ask for it would have the browser lay out the page at once
+    new ResizeObserver(([{ contentRect }]) => { this.size = contentRect; app.draw(); }).observe(this.canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.drawn = ""; app.draw(); });
   }
 
@@ -48,8 +49,7 @@ export class Track {
   }
 
   drawTicks() {
-    const { canvas, app: { records } } = this;
-    const { clientWidth: width, clientHeight: height } = canvas;
+    const { canvas, size: { width, height }, app: { records } } = this;
     const look = `${width} ${records.length} ${records.all[0]?.number}`;
     if (look === this.drawn || !width) return;
     this.drawn = look;
