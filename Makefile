@@ -172,6 +172,10 @@ docs-links: $(DOCS)/.installed ## check links to other sites (needs the internet
 demo-svg: $(DOCS)/.installed ## draw the picture in the README from the output of `make demo`
 	$(DOCS_PYTHON) docs/site_parts/demo.py
 
+.PHONY: page-pictures
+page-pictures: install ## take the pictures of the sandbox's page for README and documentation (needs Chromium)
+	$(BIN)/python -m docs.site_parts.page_pictures
+
 .PHONY: proto
 proto: install ## generate the *_pb2* of dra_kit/kubelet from its .proto files
 	$(BIN)/python dra_kit/kubelet/proto/generate.py

@@ -281,14 +281,14 @@ async def test_a_cluster_without_a_driver_says_how_to_start_one() -> None:
         await tab.until_text("#pods pre", 'eval "$(dra-kit sandbox env)"')
 
 
-async def test_a_driver_that_is_not_registered_is_shown_in_the_words_of_the_kubelet() -> None:
+async def test_a_driver_that_is_not_registered_is_shown_with_the_kubelets_message() -> None:
     world = PageWorld()
     world.start(DRIVER)
     world.node("node-1")
     world.add(PluginRefused(node="node-1", socket=f"{DRIVER}-reg.sock", error="code = Unimplemented desc = GetInfo"))
     async with shown(world) as tab:
         await tab.until_text("#drivers", f"The kubelet of node-1 has not registered {DRIVER}-reg.sock")
-        assert "In the words of the kubelet: code = Unimplemented desc = GetInfo" in await tab.text("#drivers")
+        assert "The kubelet reports: code = Unimplemented desc = GetInfo" in await tab.text("#drivers")
         world.connect("node-1")
         await tab.until("document.getElementById('drivers').innerText === ''")
 
@@ -302,7 +302,7 @@ async def test_drivers_that_stop_serving_are_shown() -> None:
         await tab.until_text("#drivers", f"{DRIVER} is no longer registered on node-1")
         text = await tab.text("#drivers")
         assert f"{DRIVER} has failed on node-1" in text
-        assert "In the words of the driver: exit code 1" in text
+        assert "The driver reports: exit code 1" in text
         assert "other.example.com does not serve yet" in text
 
 

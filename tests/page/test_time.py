@@ -78,7 +78,7 @@ async def test_an_event_in_the_list_leads_to_its_moment() -> None:
         assert await rows(tab) == [RUNNING, ["train-2", "✓ Running", "node-1", "gpu-1", "12.3 ms"]]
 
 
-async def test_a_pod_is_explained_as_it_was() -> None:
+async def test_the_explanation_is_that_of_the_moment() -> None:
     world = gpu_cluster()
     for number in range(8):
         world.claim(f"other-{number}", f"node-2/gpu-{number}")

@@ -335,7 +335,7 @@ class Display(Protocol):
         ...
 
     def announce(self, text: str) -> None:
-        """Show a line that is no record: the address of the page."""
+        """Show a line that does not come from the timeline: the address of the page."""
         ...
 
 

@@ -249,7 +249,7 @@ class PageHistory:
         """Return what explains a pod or a claim as of a record; it takes a while, so that a thread should call it.
 
         Returns:
-            None if there was no such pod or claim.
+            None if no such pod or claim existed.
         """
         documents = self._documents(at)
         for kind in ("Pod", "ResourceClaim"):

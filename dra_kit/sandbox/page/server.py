@@ -208,7 +208,7 @@ class PageServer:
     ) -> web.StreamResponse:
         explain = self._history.explanation(request.query.get("uid", ""), _number(request, "at", self._history.last))
         if explain is None:
-            return _refusal(404, "there was no such pod or claim at this time")
+            return _refusal(404, "no such pod or claim existed at this time")
         async with self._explaining:  # one at a time: each takes a processor
             try:
                 page = await asyncio.to_thread(explain)

@@ -78,6 +78,6 @@ export function drawProblems(view) {
     key: problem.key,
     look: `${problem.title}${problem.words}`,
     make: () => h("div", { class: "problem", role: "status" }, h("b", {}, `✗ ${problem.title}`),
-      problem.words && h("p", {}, `In the words of ${problem.who}: `, h("q", {}, problem.words)), problem.hint && h("p", { class: "soft" }, problem.hint)),
+      problem.words && h("p", {}, `${problem.who} reports: `, h("q", {}, problem.words)), problem.hint && h("p", { class: "soft" }, problem.hint)),
   })));
 }

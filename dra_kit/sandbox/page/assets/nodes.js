@@ -255,7 +255,7 @@ function moveFocus(event) {
   all[Math.min(Math.max(place + step, 0), all.length - 1)].focus();
 }
 
-/** What to type next, while there is no pod. */
+/** What to type next, until there is a pod. */
 export function nextCommand({ kubeconfig, drivers }) {
   const use = `export KUBECONFIG=${kubeconfig || "…"}`;
   return drivers.length ? code(`${use}\nkubectl apply -f pod.yaml`) : code(`eval "$(dra-kit sandbox env)"\n./your-driver`);

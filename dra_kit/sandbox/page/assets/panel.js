@@ -137,8 +137,8 @@ function explanation(view, row, app) {
 
 /** The verdict on a pod comes after those on its claims, and is what matters most. */
 function verdictFirst(lines) {
-  const last = lines.at(-1);
-  return last && !last.indent ? [last, ...lines.slice(0, -1)] : lines;
+  const last = lines.findLastIndex((line) => !line.indent);
+  return last > 0 ? [lines[last], ...lines.slice(0, last), ...lines.slice(last + 1)] : lines;
 }
 
 function reportLines(lines) {

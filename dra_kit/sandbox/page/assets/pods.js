@@ -72,7 +72,7 @@ function tableRow(row, selected, related) {
 }
 
 function empty(state, app) {
-  if (app.replay) return { key: "empty", look: "replay", make: () => h("p", { class: "empty" }, "There was no pod yet.") };
+  if (app.replay) return { key: "empty", look: "replay", make: () => h("p", { class: "empty" }, "No pod existed yet.") };
   const driver = state.drivers.length > 0;
   const text = !state.begun ? "The cluster starts." : driver ? "No pod yet. In another terminal:" : "No pod yet, and no driver of the sandbox's own. To start yours, in another terminal:";
   return { key: "empty", look: `${text}${state.kubeconfig}`, make: () => h("div", { class: "empty" }, h("p", {}, text), state.begun && nextCommand(state)) };

@@ -302,26 +302,26 @@ function countsOf(state, nodes, rows) {
     .map((count) => ({ ...count, text: count.text ? `${count.value} ${count.text}` : counted(count.value, count.noun) }));
 }
 
-/** Drivers that are not registered or do not serve, with the words of the kubelet or of the driver. */
+/** Drivers that are not registered or do not serve, with the message of the kubelet or of the driver. */
 function problemsOf(state) {
   const found = [];
   for (const refusal of state.refusals.values()) {
     found.push({
       key: `refused ${refusal.node} ${refusal.socket}`, title: `The kubelet of ${refusal.node} has not registered ${refusal.socket}`,
-      words: refusal.error, who: "the kubelet", hint: "It tries again as long as the socket is there.",
+      words: refusal.error, who: "The kubelet", hint: "It tries again as long as the socket is there.",
     });
   }
   for (const role of state.roles.values()) {
     if (role.status === "starting" || role.status === "stopped" || (role.status !== "refused" && state.ending)) continue;
     const where = role.node ? ` on ${role.node}` : "";
     const title = { refused: `New code of ${role.driver} is not used; the old code may still serve`, killed: `${role.driver} was killed${where}`, failed: `${role.driver} has failed${where}` };
-    found.push({ key: `role ${role.driver} ${role.node}`, title: title[role.status] ?? `${role.driver || "The driver"} does not serve yet${where}`, words: role.message, who: "the driver", hint: "" });
+    found.push({ key: `role ${role.driver} ${role.node}`, title: title[role.status] ?? `${role.driver || "The driver"} does not serve yet${where}`, words: role.message, who: "The driver", hint: "" });
   }
   for (const plugin of state.ending ? [] : state.plugins.values()) {
     if (!plugin.connected) {
       found.push({
         key: `lost ${plugin.node} ${plugin.driver}`, title: `${plugin.driver} is no longer registered on ${plugin.node}`,
-        words: "", who: "the kubelet", hint: "The kubelet deletes its ResourceSlices unless it comes back.",
+        words: "", who: "The kubelet", hint: "The kubelet deletes its ResourceSlices unless it comes back.",
       });
     }
   }

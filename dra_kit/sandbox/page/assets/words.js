@@ -77,7 +77,7 @@ export function sentence(record) {
 
 const WARNINGS = new Set(["PodUnschedulable", "PluginRefused", "CallOverdue", "HookFailed", "DriverNotServing", "DriverRefused", "ManifestsRefused"]);
 
-/** "call", "warn" or "event"; empty for what is no event on the timeline, such as an ordinary line of a log. */
+/** "call", "warn" or "event"; empty for what gets no tick, such as an ordinary line of a log. */
 export function tone(record) {
   if (WARNINGS.has(record.kind)) return "warn";
   if (record.kind === "CallStarted" || record.kind === "CallEnded") return record.error ? "warn" : "call";

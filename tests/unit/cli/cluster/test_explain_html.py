@@ -89,7 +89,7 @@ def test_the_exit_code_is_that_of_the_explanation(tmp_path: Path) -> None:
     assert "✓ pod default/guest" in page
 
 
-def test_a_page_is_no_json(tmp_path: Path) -> None:
+def test_a_page_cannot_be_json(tmp_path: Path) -> None:
     objects = save(tmp_path / "objects.yaml", *KITCHEN)
     result = run("explain", "--from", objects, "--html", tmp_path / "page.html", "-o", "json")
     assert result.exit_code == 2

@@ -30,7 +30,7 @@ def test_a_page_gets_the_parts_of_objects_that_it_shows() -> None:
     assert not any("managedFields" in json.dumps(pod) for pod in pods)
 
 
-def test_a_change_that_a_page_does_not_show_is_no_record() -> None:
+def test_a_change_that_a_page_does_not_show_is_left_out() -> None:
     world = PageWorld()
     world.node("node-1")
     before = world.history.last
