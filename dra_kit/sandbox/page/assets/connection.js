@@ -69,7 +69,8 @@ export class Connection {
   /** Read server-sent events; returns "end" or "reset". */
   async stream() {
     const stop = new AbortController();
-    const response = await this.ask("api/events", { since: this.last, generation: this.generation }, { signal: stop.signal });
+    const place = { since: this.last, generation: this.generation };
+    const response = await this.ask("api/events", place, { signal: stop.signal });
     this.failures = 0;
     this.heard.status("live");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -41,7 +41,9 @@ export function update(parent, items) {
       element = fresh;
     }
     if (element === place) place = place.nextElementSibling;
-    else if (element.nextElementSibling !== place || element.parentElement !== parent) parent.insertBefore(element, place);
+    else if (element.parentElement !== parent || element.nextElementSibling !== place) {
+      parent.insertBefore(element, place);
+    }
   }
 }
 
@@ -53,7 +55,8 @@ function swap(old, fresh) {
   fresh.querySelectorAll("pre").forEach((part, index) => { part.scrollTop = scrolled[index] ?? 0; });
   if (!focused) return;
   const name = focused.dataset.focus;
-  const same = name && (fresh.dataset.focus === name ? fresh : fresh.querySelector(`[data-focus="${CSS.escape(name)}"]`));
+  const parts = [fresh, ...fresh.querySelectorAll("[data-focus]")];
+  const same = parts.find((part) => name && part.dataset.focus === name);
   (same || fresh).focus({ preventScroll: true });
 }
 
@@ -62,15 +65,24 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/**
+ * A button that looks like a link, or like text; `name` distinguishes it from others when it is drawn again.
+ * Without `click`, a listener of a part around it is called.
+ */
+export function button(text, name, { look = "link", click = null, data = {}, ...attributes } = {}) {
+  const on = click ? { click } : {};
+  return h("button", { type: "button", class: look, data: { focus: name, ...data }, on, ...attributes }, text);
+}
+
 /** A button that copies text, and says that it did. */
 export function copyButton(label, text) {
-  const button = h("button", { type: "button", class: "link", data: { focus: label } }, label);
-  button.addEventListener("click", async () => {
+  const click = async () => {
     const copied = await navigator.clipboard.writeText(text()).then(() => true, () => false);
-    button.textContent = copied ? "Copied" : "Copying is not allowed here";
-    setTimeout(() => { button.textContent = label; }, 2000);
-  });
-  return button;
+    made.textContent = copied ? "Copied" : "Copying is not allowed here";
+    setTimeout(() => { made.textContent = label; }, 2000);
+  };
+  const made = button(label, label, { click });
+  return made;
 }
 
 /** Code with a button to copy it. */

@@ -17,7 +17,8 @@ export function drawHeader(view, app) {
   const drivers = new Set([...state.drivers, ...[...state.plugins.values()].map((plugin) => plugin.driver)]);
   const title = [...drivers].join(" and ") || app.title || "dra-kit sandbox";
   write(document.getElementById("title"), title);
-  document.title = `${view.counts.find((count) => count.name === "pending")?.text ?? ""} ${title} – dra-kit sandbox`.trim();
+  const pending = view.counts.find((count) => count.name === "pending");
+  document.title = `${pending ? `${pending.text}: ` : ""}${title} – dra-kit sandbox`;
   write(document.getElementById("release"), state.version ? `Kubernetes ${state.version.replace(/^v/, "")}` : "");
   const [mark, text, tone] = MODES[modeOf(app)];
   const mode = document.getElementById("mode");
@@ -41,15 +42,18 @@ function countItem(count, app) {
     key: count.name,
     look: `${count.text} ${pressed}`,
     make: () => h("li", {}, count.filter === null ? count.text : h("button", {
-      type: "button", class: "link", "aria-pressed": String(pressed), title: pressed ? "Show all again" : `Show only: ${count.text}`,
+      type: "button", class: "link", "aria-pressed": String(pressed),
+      title: pressed ? "Show all again" : `Show only: ${count.text}`,
       data: { focus: count.name }, on: { click: () => app.toggleFilter(count.filter) },
     }, count.text)),
   };
 }
 
-const LOST = "Connection to the sandbox lost. The page shows what it has received, and connects again by itself; explanations and output come back then.";
-const ENDED = "The sandbox has ended. The page still shows what it has received; explanations and output of containers went with the sandbox.";
-const REFUSED = "The sandbox does not accept this page: it was started again, or the address lacks its token. Open the URL that dra-kit printed.";
+const LOST = "Connection to the sandbox lost. The page shows what it has received, and connects again by itself. "
+  + "Explanations and output come back then.";
+const ENDED = "The sandbox has ended. The page still shows what it has received, without explanations and output.";
+const REFUSED = "The sandbox does not accept this page: it was started again, or the address lacks its token. "
+  + "Open the URL that dra-kit printed.";
 
 export function drawBanner(view, app) {
   const banner = document.getElementById("banner");
@@ -66,9 +70,10 @@ export function drawBanner(view, app) {
 
 function endOfReplay(view, app) {
   const { result } = view.state;
-  const outcome = result ? ` The run ${result.passed ? "passed" : "failed"}${result.failures?.length ? `: ${result.failures.join("; ")}` : "."}` : "";
+  const failures = result?.failures?.length ? `: ${result.failures.join("; ")}` : ".";
+  const outcome = result ? `The run ${result.passed ? "passed." : `failed${failures}`} ` : "";
   return [
-    `The recording ends here.${outcome} `,
+    `The recording ends here. ${outcome}`,
     h("button", { type: "button", class: "link", on: { click: () => app.replayAgain() } }, "Play it again"),
   ];
 }
@@ -78,6 +83,7 @@ export function drawProblems(view) {
     key: problem.key,
     look: `${problem.title}${problem.words}`,
     make: () => h("div", { class: "problem", role: "status" }, h("b", {}, `✗ ${problem.title}`),
-      problem.words && h("p", {}, `${problem.who} reports: `, h("q", {}, problem.words)), problem.hint && h("p", { class: "soft" }, problem.hint)),
+      problem.words && h("p", {}, `${problem.who} reports: `, h("q", {}, problem.words)),
+      problem.hint && h("p", { class: "soft" }, problem.hint)),
   })));
 }

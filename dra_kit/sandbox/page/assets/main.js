@@ -1,9 +1,10 @@
 // The page of a sandbox: records come in, one moment of them is shown, and all parts follow the selection.
 
+import { Answers } from "./answers.js";
 import { Connection, takeToken } from "./connection.js";
 import { drawBanner, drawHeader, drawProblems } from "./header.js";
 import { drawNodes, listenToNodes } from "./nodes.js";
-import { Answers, drawPanel } from "./panel.js";
+import { drawPanel } from "./panel.js";
 import { drawPods, listenToPods } from "./pods.js";
 import { Records } from "./records.js";
 import { Track } from "./timeline.js";

@@ -1,6 +1,6 @@
 // Nodes and their devices: a card for each node; of many nodes rows of small squares, grouped by what differs.
 
-import { code, h, update } from "./dom.js";
+import { button, code, h, update } from "./dom.js";
 import { SHARED, taintText } from "./view.js";
 import { counted } from "./words.js";
 
@@ -34,7 +34,8 @@ function matches(device, what) {
 
 function emptyItem(view, app) {
   const { state } = view;
-  if (app.filter.device) return item("none", "No device matches the filter.", () => h("button", { type: "button", class: "link", on: { click: () => app.toggleFilter({}) } }, "Show all"));
+  const all = () => button("Show all", "all devices", { click: () => app.toggleFilter({}) });
+  if (app.filter.device) return item("none", "No device matches the filter.", all);
   if (!state.begun) return item("starting", "The cluster starts. Nodes and devices appear here.");
   return item("no-node", "No node has registered yet.");
 }
@@ -49,30 +50,41 @@ function cardItem(node, app) {
   const shown = notable(node, app, MANY_DEVICES);
   const tiles = shown.map((device) => tileOf(device, app));
   const hidden = node.devices.length - shown.length;
-  const look = JSON.stringify([tiles.map((tile) => tile.look), hidden, node.counters, node.drivers, app.related.node === node.name]);
-  return { key: node.name, look, make: () => card(node, tiles, hidden, app) };
+  const related = app.related.node === node.name;
+  const look = JSON.stringify([tiles.map((tile) => tile.look), hidden, node.counters, node.drivers, related]);
+  return { key: node.name, look, make: () => card(node, tiles, hidden, related) };
+}
+
+function matters(device) {
+  return device.holders.length > 0 || device.taints.length > 0 || device.vanished;
 }
 
 /** All devices of a node, or if there are many those that matter: in use, tainted, selected. */
 function notable(node, app, most) {
-  const wanted = app.filter.device ? node.devices.filter((device) => matches(device, app.filter.device)) : node.devices;
-  if (wanted.length <= most || app.unfolded.has(node.name)) return wanted;
-  const found = wanted.filter((device) => device.holders.length || device.taints.length || device.vanished || app.related.devices.has(device.id));
-  const free = wanted.filter((device) => !device.blocked && !found.includes(device));
-  const shown = new Set([...found, ...free.slice(0, Math.max(2, 12 - found.length))]);
+  const { filter, related, unfolded } = app;
+  const wanted = filter.device ? node.devices.filter((device) => matches(device, filter.device)) : node.devices;
+  if (wanted.length <= most || unfolded.has(node.name)) return wanted;
+  const shown = new Set(wanted.filter((device) => matters(device) || related.devices.has(device.id)));
+  const free = wanted.filter((device) => !device.blocked && !shown.has(device));
+  for (const device of free.slice(0, Math.max(2, 12 - shown.size))) shown.add(device);
   return wanted.filter((device) => shown.has(device)).slice(0, 2 * most);
 }
 
-function card(node, tiles, hidden, app) {
-  const used = node.devices.filter((device) => device.holders.length).length;
-  return h("article", { class: `node${app.related.node === node.name ? " related" : ""}`, "aria-label": node.name },
-    h("h3", {},
-      h("button", { type: "button", class: "plain", data: { node: node.name, focus: `node ${node.name}` }, "aria-pressed": String(app.related.node === node.name) }, node.name),
-      h("small", {}, node.devices.length ? `${used} of ${node.devices.length} in use` : "no devices")),
+function usedOf(node) {
+  return node.devices.filter((device) => device.holders.length).length;
+}
+
+function card(node, tiles, hidden, related) {
+  const { name, devices, counters } = node;
+  const title = button(name, `node ${name}`, { look: "plain", data: { node: name }, "aria-pressed": String(related) });
+  const use = devices.length ? `${usedOf(node)} of ${devices.length} in use` : "no devices";
+  const more = () => button(`Show ${counted(hidden, "more device")}`, `more ${name}`, { data: { unfold: name } });
+  return h("article", { class: `node${related ? " related" : ""}`, "aria-label": name },
+    h("h3", {}, title, h("small", {}, use)),
     nodeNote(node),
     h("div", { class: "devices" }, tiles.map((tile) => tile.make())),
-    hidden > 0 && h("button", { type: "button", class: "link", data: { unfold: node.name, focus: `more ${node.name}` } }, `Show ${hidden} more ${hidden === 1 ? "device" : "devices"}`),
-    node.counters.length > 0 && countersOf(node));
+    hidden > 0 && more(),
+    counters.length > 0 && countersOf(node));
 }
 
 function nodeNote(node) {
@@ -85,16 +97,40 @@ function nodeNote(node) {
 
 function tileOf(device, app) {
   const selected = app.related.devices.has(device.id);
-  const [holder] = device.holders;
-  const taint = device.taints[0];
-  const sub = device.vanished ? `vanished, in use by ${holder.name}` : holder ? device.holders.map((each) => each.name).join(", ") : taint ? `⚠ ${keyOf(taint)}` : device.blocked ? "no counters left" : "free";
-  const look = JSON.stringify([device.name, sub, device.holders, device.taints, device.vanished, device.blocked !== "", selected]);
-  const names = ["device", holder ? `c${holder.colour} taken` : "", taint ? "tainted" : "", device.vanished ? "vanished" : "", device.blocked ? "blocked" : "", device.shareable && holder ? "shared" : ""];
-  const make = () => h("button", {
-    type: "button", class: names.filter(Boolean).join(" "), data: { device: device.id, focus: `device ${device.id}` },
-    "aria-pressed": String(selected), "aria-label": describe(device), title: describe(device),
-  }, h("span", { class: "name" }, device.name), h("small", {}, sub), taint && holder && h("small", { class: "taint" }, `⚠ ${keyOf(taint)}`), shares(device));
-  return { look, make };
+  const { name, holders, taints, vanished, blocked } = device;
+  const look = JSON.stringify([name, holders, taints, vanished, blocked !== "", selected]);
+  return { look, make: () => tile(device, selected) };
+}
+
+function tile(device, selected) {
+  const text = describe(device);
+  const data = { device: device.id };
+  const made = button("", `device ${device.id}`, {
+    look: tileClass(device), data, title: text, "aria-label": text, "aria-pressed": String(selected),
+  });
+  const [taint] = device.taints;
+  made.append(h("span", { class: "name" }, device.name), h("small", {}, subtitle(device)));
+  if (taint && device.holders.length) made.append(h("small", { class: "taint" }, `⚠ ${keyOf(taint)}`));
+  made.append(shares(device) ?? "");
+  return made;
+}
+
+function tileClass({ holders, taints, vanished, blocked, shareable }) {
+  const names = ["device"];
+  if (holders.length) names.push(`c${holders[0].colour}`, "taken");
+  if (taints.length) names.push("tainted");
+  if (vanished) names.push("vanished");
+  if (blocked) names.push("blocked");
+  if (shareable && holders.length) names.push("shared");
+  return names.join(" ");
+}
+
+function subtitle({ holders, taints, vanished, blocked }) {
+  const names = holders.map((holder) => holder.name).join(", ");
+  if (vanished) return `vanished, in use by ${names}`;
+  if (names) return names;
+  if (taints.length) return `⚠ ${keyOf(taints[0])}`;
+  return blocked ? "no counters left" : "free";
 }
 
 /** The part of a taint's key that fits on a tile; the whole is in the description. */
@@ -106,19 +142,25 @@ function keyOf(taint) {
 export function describe(device) {
   const parts = [device.name];
   if (device.vanished) parts.push("no longer published");
-  for (const holder of device.holders) {
-    const amounts = holder.parts.map((part) => `${part.name} ${part.amount}${part.whole ? ` of ${part.whole}` : ""}`);
-    parts.push(`in use by claim ${holder.name}${amounts.length ? ` (${amounts.join(", ")})` : ""}${holder.admin ? " with admin access" : ""}`);
-  }
+  parts.push(...device.holders.map(useText));
   if (!device.holders.length) parts.push(device.blocked ? `blocked: ${device.blocked}` : "free");
-  for (const taint of device.taints) parts.push(`taint ${taintText(taint)}${taint.rule ? ` of DeviceTaintRule ${taint.rule}` : ""}`);
+  for (const taint of device.taints) {
+    parts.push(`taint ${taintText(taint)}${taint.rule ? ` of DeviceTaintRule ${taint.rule}` : ""}`);
+  }
   return parts.join("; ");
+}
+
+function useText(holder) {
+  const amounts = holder.parts.map((part) => `${part.name} ${part.amount}${part.whole ? ` of ${part.whole}` : ""}`);
+  const shared = amounts.length ? ` (${amounts.join(", ")})` : "";
+  return `in use by claim ${holder.name}${shared}${holder.admin ? " with admin access" : ""}`;
 }
 
 function shares(device) {
   const shared = device.holders.filter((holder) => holder.parts.length);
   if (!shared.length) return null;
-  return h("span", { class: "share" }, shared.map((holder) => h("i", { class: `c${holder.colour}`, "width%": Math.max(holder.share * 100, 3) })));
+  const bar = (holder) => h("i", { class: `c${holder.colour}`, "width%": Math.max(holder.share * 100, 3) });
+  return h("span", { class: "share" }, shared.map(bar));
 }
 
 const COUNTERS = 8;
@@ -130,8 +172,9 @@ function countersOf(node) {
   const used = [...sets.values()].map((set) => set.sort(scarcestFirst)).filter(([first]) => first.used > 0);
   const shown = used.slice(0, COUNTERS);
   const rest = sets.size - shown.length;
-  return h("ul", { class: "counters" }, shown.map((set) => counterBar(set)),
-    rest > 0 && h("li", { class: "soft" }, `${counted(rest, shown.length ? "more counter set" : "counter set")}${rest > used.length - shown.length ? ", unused" : ""}`));
+  const noun = shown.length ? "more counter set" : "counter set";
+  const others = `${counted(rest, noun)}${used.length > COUNTERS ? "" : ", unused"}`;
+  return h("ul", { class: "counters" }, shown.map(counterBar), rest > 0 && h("li", { class: "soft" }, others));
 }
 
 function scarcestFirst(one, other) {
@@ -149,6 +192,7 @@ function counterBar(set) {
 
 // --- many nodes
 
+const HINT = "Choose a node for its devices; arrow keys go from node to node.";
 const GROUPS = [
   ["look", "Tainted, vanished or not registered"],
   ["part", "Partly in use"],
@@ -177,13 +221,15 @@ function drawMany(parent, nodes, app) {
     ...shown.map(([name, title]) => ({ key: name, look: title, make: () => group(name, title) })),
   ]);
   const detail = parent.firstElementChild;
-  update(detail, focused ? [cardItem(focused, app)] : [item("hint", "Choose a node for its devices; arrow keys go from node to node.")]);
+  update(detail, [focused ? cardItem(focused, app) : item("hint", HINT)]);
   for (const [name] of shown) fillGroup(parent.querySelector(`[data-key="${name}"]`), groups.get(name), app);
 }
 
 function group(name, title) {
   const heading = h("h3", { id: `group-${name}` });
-  return h("section", { class: "group", "aria-labelledby": heading.id }, heading, h("div", { class: "minis", role: "group", "aria-label": `${title}: arrow keys go from node to node`, data: { title } }));
+  const label = `${title}: arrow keys go from node to node`;
+  const minis = h("div", { class: "minis", role: "group", "aria-label": label, data: { title } });
+  return h("section", { class: "group", "aria-labelledby": heading.id }, heading, minis);
 }
 
 function fillGroup(section, nodes, app) {
@@ -195,10 +241,12 @@ function fillGroup(section, nodes, app) {
 }
 
 function miniItem(node, app) {
-  const shown = node.devices.length > MINI_DEVICES ? node.devices.filter((device) => device.holders.length || device.taints.length || device.vanished).slice(0, MINI_DEVICES) : node.devices;
+  const { name, devices } = node;
+  const shown = devices.length > MINI_DEVICES ? devices.filter(matters).slice(0, MINI_DEVICES) : devices;
   const names = shown.map((device) => squareClass(device, app));
-  const look = `${names.join("|")} ${node.devices.length} ${app.related.node === node.name}`;
-  return { key: node.name, look, make: () => mini(node, shown, names, app) };
+  const related = app.related.node === name;
+  const look = `${names.join("|")} ${devices.length} ${related}`;
+  return { key: name, look, make: () => mini(node, shown, names, related) };
 }
 
 function squareClass(device, app) {
@@ -209,14 +257,18 @@ function squareClass(device, app) {
   return name;
 }
 
-function mini(node, shown, names, app) {
-  const used = node.devices.filter((device) => device.holders.length).length;
-  const tainted = node.devices.filter((device) => device.taints.length).length;
-  const label = `${node.name}: ${used} of ${node.devices.length} in use${tainted ? `, ${tainted} tainted` : ""}`;
-  const rest = node.devices.length - shown.length;
-  return h("button", { type: "button", class: `mini${app.related.node === node.name ? " related" : ""}`, tabindex: "-1", "aria-label": label, title: label, data: { node: node.name, focus: `node ${node.name}` } },
-    h("span", { class: "label" }, node.name),
-    h("span", { class: "squares" }, names.map((name, index) => h("span", { class: name, data: { device: shown[index].id } })), rest > 0 && h("small", {}, `+${rest}`)));
+function mini(node, shown, names, related) {
+  const { name, devices } = node;
+  const tainted = devices.filter((device) => device.taints.length).length;
+  const label = `${name}: ${usedOf(node)} of ${devices.length} in use${tainted ? `, ${tainted} tainted` : ""}`;
+  const rest = devices.length - shown.length;
+  const squares = names.map((square, index) => h("span", { class: square, data: { device: shown[index].id } }));
+  const made = button("", `node ${name}`, {
+    look: `mini${related ? " related" : ""}`, data: { node: name }, tabindex: "-1", "aria-label": label, title: label,
+  });
+  made.append(h("span", { class: "label" }, name),
+    h("span", { class: "squares" }, squares, rest > 0 && h("small", {}, `+${rest}`)));
+  return made;
 }
 
 // --- clicks and keys, for all nodes
@@ -248,7 +300,8 @@ function moveFocus(event) {
   const place = all.indexOf(mini);
   const row = all.findIndex((other) => other.offsetTop > all[0].offsetTop);
   const perRow = row > 0 ? row : all.length;
-  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow, ArrowUp: -perRow, Home: -place, End: all.length - 1 - place }[event.key];
+  const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow, ArrowUp: -perRow, Home: -place, End: all.length };
+  const step = steps[event.key];
   if (step === undefined) return;
   event.preventDefault();
   event.stopPropagation();
@@ -257,6 +310,6 @@ function moveFocus(event) {
 
 /** What to type next, until there is a pod. */
 export function nextCommand({ kubeconfig, drivers }) {
-  const use = `export KUBECONFIG=${kubeconfig || "…"}`;
-  return drivers.length ? code(`${use}\nkubectl apply -f pod.yaml`) : code(`eval "$(dra-kit sandbox env)"\n./your-driver`);
+  if (!drivers.length) return code('eval "$(dra-kit sandbox env)"\n./your-driver');
+  return code(`export KUBECONFIG=${kubeconfig || "…"}\nkubectl apply -f pod.yaml`);
 }

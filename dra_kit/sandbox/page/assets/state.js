@@ -46,20 +46,25 @@ const FOLDS = {
     state.plugins.set(`${record.node} ${record.driver}`, { ...about(record), connected: false });
   },
   PluginRefused: (state, record) => {
-    state.refusals.set(`${record.node} ${record.socket}`, { ...about(record), socket: record.socket, error: record.error });
+    const { node, socket, error } = record;
+    state.refusals.set(`${node} ${socket}`, { ...about(record), socket, error });
   },
   DriverStarting: (state, record) => setRole(state, record, "starting", record.why ?? ""),
   DriverServing: (state, record) => {
     for (const [key, role] of state.roles) if (role.driver === record.driver) state.roles.delete(key);
   },
-  DriverNotServing: (state, record) => setRole(state, record, "not serving", [record.message, ...(record.calls ?? [])].filter(Boolean).join("; ")),
+  DriverNotServing: (state, record) => {
+    setRole(state, record, "not serving", [record.message, ...(record.calls ?? [])].filter(Boolean).join("; "));
+  },
   DriverRefused: (state, record) => setRole(state, record, "refused", record.message),
   DriverEnded: (state, record) => setRole(state, record, record.how, record.message ?? ""),
   CallStarted: startCall,
   CallOverdue: (state, record) => changeCall(state, record, { overdue: true, running: record.running ?? [] }),
   CallEnded: endCall,
   CdiSpecWritten: (state, record) => state.specs.set(`${record.node} ${record.file}`, record),
-  ContainerStarted: (state, record) => state.containers.set(record.container.id, { started: record, exit: record.exit ?? null, size: 0 }),
+  ContainerStarted: (state, record) => {
+    state.containers.set(record.container.id, { started: record, exit: record.exit ?? null, size: 0 });
+  },
   ContainerEnded: (state, record) => changeContainer(state, record, { exit: record.exit }),
   ContainerOutput: (state, record) => changeContainer(state, record, { size: record.offset + record.size }),
   PodScheduled: (state, record) => note(state, record.pod.uid, { scheduled: record, unschedulable: null }),
@@ -86,7 +91,8 @@ function changeObject(state, { change, resource, object }) {
     if (kind === "pods") forgetPod(state, key);
     return;
   }
-  if (kind === "claims" && object.status?.allocation && !state.colours.has(key)) state.colours.set(key, state.colours.size);
+  const allocated = kind === "claims" && object.status?.allocation;
+  if (allocated && !state.colours.has(key)) state.colours.set(key, state.colours.size);
   state[kind].set(key, object);
 }
 
@@ -124,7 +130,9 @@ function changeCall(state, record, what) {
 
 function endCall(state, record) {
   const key = signature(record);
-  if (!state.open.has(key)) startCall(state, { ...record, podUid: record.pod?.uid ?? "", seconds: record.seconds - record.duration });
+  if (!state.open.has(key)) { // the start is not among the records
+    startCall(state, { ...record, podUid: record.pod?.uid ?? "", seconds: record.seconds - record.duration });
+  }
   changeCall(state, record, { duration: record.duration, error: record.error ?? "", devices: record.devices ?? [] });
   state.open.delete(key);
 }

@@ -14,7 +14,8 @@ export class Track {
     this.totals = { count: 0, calls: 0, warnings: 0 };
     this.slider.addEventListener("input", () => app.goToPlace(Number(this.slider.value)));
     this.size = { width: 0, height: 0 }; // observed: to ask for it would have the browser lay out the page at once
-    new ResizeObserver(([{ contentRect }]) => { this.size = contentRect; app.draw(); }).observe(this.canvas.parentElement);
+    const observer = new ResizeObserver(([{ contentRect }]) => { this.size = contentRect; app.draw(); });
+    observer.observe(this.canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { this.drawn = ""; app.draw(); });
   }
 
@@ -24,7 +25,8 @@ export class Track {
     const record = records.all[app.count - 1];
     slider.max = String(records.end);
     if (Number(slider.value) !== app.place) slider.value = String(app.place);
-    slider.setAttribute("aria-valuetext", record ? `${clock(record)}, event ${app.count} of ${records.length}: ${sentence(record)}` : "before the first event");
+    const place = `event ${app.count} of ${records.length}`;
+    slider.setAttribute("aria-valuetext", record ? `${clock(record)}, ${place}: ${sentence(record)}` : place);
     write(document.getElementById("clock"), record ? clock(record) : "");
     write(document.getElementById("moment"), this.summary(record));
     this.drawTicks();
@@ -33,7 +35,9 @@ export class Track {
   summary(record) {
     this.count();
     const { calls, warnings } = this.totals;
-    const totals = [counted(this.app.records.length, "event"), counted(calls, "call"), ...(warnings ? [counted(warnings, "warning")] : [])].join(" · ");
+    const parts = [counted(this.app.records.length, "event"), counted(calls, "call")];
+    if (warnings) parts.push(counted(warnings, "warning"));
+    const totals = parts.join(" · ");
     return record && !this.app.following ? `${this.app.count} of ${totals} — ${sentence(record)}` : totals;
   }
 
@@ -69,7 +73,8 @@ export class Track {
     const columns = { event: new Set(), call: new Set(), warn: new Set() };
     for (let index = 0; index < records.length; index += 1) {
       const name = tone(records.all[index]);
-      if (name) columns[name].add(Math.round(inset + (records.places[index] / (records.end || 1)) * (width - 2 * inset)));
+      const share = records.places[index] / (records.end || 1);
+      if (name) columns[name].add(Math.round(inset + share * (width - 2 * inset)));
     }
     for (const [name, places] of Object.entries(columns)) {
       pen.fillStyle = colours[name];

@@ -52,32 +52,39 @@ function nodesOf(state, holders) {
   };
   for (const object of state.nodes.values()) nodeNamed(object.metadata.name).object = object;
   for (const plugin of state.plugins.values()) nodeNamed(plugin.node).drivers.push(plugin);
-  const published = new Set();
-  const complete = new Map();
+  const missing = new Map(holders); // devices in use that are not published
   for (const pool of poolsOf(state).values()) {
-    const [first] = pool.specs;
-    const devices = [];
-    for (const spec of pool.specs) {
-      for (const device of spec.devices ?? []) {
-        const id = `${pool.key}/${device.name}`;
-        published.add(id);
-        devices.push(deviceOf(id, spec, device, holders.get(id) ?? [], state));
-      }
-    }
-    complete.set(pool.key, pool.specs.length >= (first.pool.resourceSliceCount ?? 1));
+    const devices = devicesOf(pool, holders, state);
     const counters = countersOf(pool, devices);
     for (const device of devices) {
       device.blocked = device.holders.length ? "" : blockedBy(device, counters);
       nodeNamed(device.node).devices.push(device);
+      missing.delete(device.id);
     }
-    if (counters.length) nodeNamed(first.nodeName ?? SHARED).counters.push(...counters);
+    if (counters.length) nodeNamed(pool.specs[0].nodeName ?? SHARED).counters.push(...counters);
+    if (!isComplete(pool)) forgetPool(missing, pool);
   }
-  for (const [id, uses] of holders) {
-    const { driver, pool } = uses[0].result;
-    if (published.has(id) || complete.get(`${driver}/${pool}`) === false) continue;
+  for (const [id, uses] of missing) {
+    const { pool } = uses[0].result;
     nodeNamed(nodeOfClaim(uses[0].claim) || (nodes.has(pool) ? pool : SHARED)).devices.push(vanished(id, uses, state));
   }
   return [...nodes.values()].sort((one, other) => byName(one.name, other.name));
+}
+
+function devicesOf(pool, holders, state) {
+  return pool.specs.flatMap((spec) => (spec.devices ?? []).map((device) => {
+    const id = `${pool.key}/${device.name}`;
+    return deviceOf(id, spec, device, holders.get(id) ?? [], state);
+  }));
+}
+
+function isComplete({ specs }) {
+  return specs.length >= (specs[0].pool.resourceSliceCount ?? 1);
+}
+
+/** Of a pool without all of its slices, nothing is known to be missing. */
+function forgetPool(missing, { key }) {
+  for (const id of missing.keys()) if (id.startsWith(`${key}/`)) missing.delete(id);
 }
 
 const compare = new Intl.Collator("en", { numeric: true }).compare;
@@ -98,7 +105,8 @@ function deviceOf(id, spec, device, uses, state) {
 function vanished(id, uses, state) {
   const { driver, pool, device: name } = uses[0].result;
   return {
-    id, name, driver, pool, node: nodeOfClaim(uses[0].claim) || pool, device: { name }, taints: ruleTaints(state, driver, pool, name),
+    id, name, driver, pool, node: nodeOfClaim(uses[0].claim) || pool, device: { name },
+    taints: ruleTaints(state, driver, pool, name),
     holders: uses.map((use) => heldBy(use, {}, state)), vanished: true, shareable: false, blocked: "",
   };
 }
@@ -127,8 +135,8 @@ export function colourOf(state, claimUid) {
 function ruleTaints(state, driver, pool, device) {
   const found = [];
   for (const { metadata, spec } of state.rules.values()) {
-    const selector = spec.deviceSelector ?? {};
-    const covers = (selector.driver ?? driver) === driver && (selector.pool ?? pool) === pool && (selector.device ?? device) === device;
+    const wanted = { driver, pool, device, ...spec.deviceSelector };
+    const covers = wanted.driver === driver && wanted.pool === pool && wanted.device === device;
     if (covers) found.push({ ...spec.taint, rule: metadata.name });
   }
   return found;
@@ -185,20 +193,24 @@ function blockedBy(device, counters) {
   let found = "";
   eachDemand(device, (key, amount) => {
     const counter = left.get(key);
-    if (!found && counter && counter.whole - counter.used < amount) found = `${counter.name} of ${counter.set}: ${counter.text} used`;
+    if (found || !counter || counter.whole - counter.used >= amount) return;
+    found = `${counter.name} of ${counter.set}: ${counter.text} used`;
   });
   return found;
 }
 
 // --- pods and claims
 
-const WAITING = new Set(["ContainerCreating", "PodInitializing", "CrashLoopBackOff", "CreateContainerError", "RunContainerError"]);
+const WAITING = new Set([
+  "ContainerCreating", "PodInitializing", "CrashLoopBackOff", "CreateContainerError", "RunContainerError",
+]);
 
 function rowsOf(state) {
   const calls = callsByClaim(state);
   const used = new Set();
   const rows = [];
-  const byClaimName = new Map([...state.claims.values()].map((claim) => [`${claim.metadata.namespace}/${claim.metadata.name}`, claim]));
+  const nameOf = ({ metadata }) => `${metadata.namespace}/${metadata.name}`;
+  const byClaimName = new Map([...state.claims.values()].map((claim) => [nameOf(claim), claim]));
   for (const pod of state.pods.values()) {
     const claims = claimsOfPod(pod, byClaimName);
     for (const claim of claims) used.add(claim.metadata.uid);
@@ -221,11 +233,11 @@ function callsByClaim(state) {
   return found;
 }
 
-function claimsOfPod(pod, byName_) {
-  const names = (pod.spec?.resourceClaims ?? []).map((entry) => entry.resourceClaimName
-    ?? pod.status?.resourceClaimStatuses?.find((status) => status.name === entry.name)?.resourceClaimName);
-  names.push(pod.status?.extendedResourceClaimStatus?.resourceClaimName);
-  return names.map((name) => name && byName_.get(`${pod.metadata.namespace}/${name}`)).filter(Boolean);
+function claimsOfPod({ metadata, spec, status }, byClaimName) {
+  const made = (entry) => status?.resourceClaimStatuses?.find((each) => each.name === entry.name)?.resourceClaimName;
+  const names = (spec?.resourceClaims ?? []).map((entry) => entry.resourceClaimName ?? made(entry));
+  names.push(status?.extendedResourceClaimStatus?.resourceClaimName);
+  return names.map((name) => name && byClaimName.get(`${metadata.namespace}/${name}`)).filter(Boolean);
 }
 
 function podRow(state, pod, claims, calls) {
@@ -240,7 +252,8 @@ function podRow(state, pod, claims, calls) {
 function claimRow(state, claim, calls) {
   const [status, tone] = claimState(claim);
   return {
-    kind: "claim", uid: claim.metadata.uid, name: objectName(claim.metadata), status, tone, object: claim, claims: [claim], calls,
+    kind: "claim", uid: claim.metadata.uid, name: objectName(claim.metadata), status, tone, object: claim,
+    claims: [claim], calls,
     node: nodeOfClaim(claim), devices: devicesText([claim]), took: preparedIn(calls),
     colours: [colourOf(state, claim.metadata.uid)], created: claim.metadata.creationTimestamp ?? "",
   };
@@ -259,7 +272,8 @@ export function podState(pod, state, calls) {
   if (phase === "Failed") return [reason || "Failed", "bad"];
   if (phase === "Succeeded") return ["Succeeded", "good"];
   if (!pod.spec?.nodeName) return ["Pending", "wait"];
-  const waiting = [...initContainerStatuses, ...containerStatuses].map((status) => status.state?.waiting?.reason).find((text) => WAITING.has(text));
+  const reasons = [...initContainerStatuses, ...containerStatuses].map((status) => status.state?.waiting?.reason);
+  const waiting = reasons.find((text) => WAITING.has(text));
   const last = calls.at(-1);
   if (last?.error) return ["Preparing fails", "bad"];
   if (last && last.duration === null && last.method === "NodePrepareResources") return ["Preparing devices", "wait"];
@@ -287,45 +301,61 @@ export function byNeed(one, other) {
 
 function countsOf(state, nodes, rows) {
   const devices = nodes.flatMap((node) => node.devices);
-  const several = (list, test) => list.reduce((sum, item) => sum + (test(item) ? 1 : 0), 0);
-  return [
-    { name: "nodes", value: state.nodes.size, noun: "node", filter: null },
-    { name: "devices", value: devices.length, noun: "device", filter: null },
-    { name: "used", value: several(devices, (device) => device.holders.length > 0), text: "in use", filter: { device: "used" } },
-    { name: "tainted", value: several(devices, (device) => device.taints.length > 0), text: "tainted", filter: { device: "tainted" } },
-    { name: "vanished", value: several(devices, (device) => device.vanished), text: "vanished in use", filter: { device: "vanished" } },
-    { name: "claims", value: state.claims.size, noun: "claim", filter: { kind: "claims" } },
-    { name: "pods", value: state.pods.size, noun: "pod", filter: { kind: "pods" } },
-    { name: "pending", value: several(rows, (row) => row.status === "Pending"), text: "pending", filter: { tone: "wait" } },
-    { name: "failing", value: several(rows, (row) => row.tone === "bad"), text: "failing", filter: { tone: "bad" } },
-  ].filter((count) => count.value || count.noun === "node" || count.noun === "device")
-    .map((count) => ({ ...count, text: count.text ? `${count.value} ${count.text}` : counted(count.value, count.noun) }));
+  const having = (list, test) => list.reduce((sum, item) => sum + (test(item) ? 1 : 0), 0);
+  const found = [
+    ["nodes", state.nodes.size, "node", null],
+    ["devices", devices.length, "device", null],
+    ["used", having(devices, (device) => device.holders.length > 0), "in use", { device: "used" }],
+    ["tainted", having(devices, (device) => device.taints.length > 0), "tainted", { device: "tainted" }],
+    ["vanished", having(devices, (device) => device.vanished), "vanished in use", { device: "vanished" }],
+    ["claims", state.claims.size, "claim", { kind: "claims" }],
+    ["pods", state.pods.size, "pod", { kind: "pods" }],
+    ["pending", having(rows, (row) => row.status === "Pending"), "pending", { tone: "wait" }],
+    ["failing", having(rows, (row) => row.tone === "bad"), "failing", { tone: "bad" }],
+  ];
+  return found.filter(([name, value]) => value || name === "nodes" || name === "devices").map(countItem);
+}
+
+const THINGS = new Set(["nodes", "devices", "claims", "pods"]);
+
+function countItem([name, value, word, filter]) {
+  return { name, filter, text: THINGS.has(name) ? counted(value, word) : `${value} ${word}` };
 }
 
 /** Drivers that are not registered or do not serve, with the message of the kubelet or of the driver. */
 function problemsOf(state) {
-  const found = [];
-  for (const refusal of state.refusals.values()) {
-    found.push({
-      key: `refused ${refusal.node} ${refusal.socket}`, title: `The kubelet of ${refusal.node} has not registered ${refusal.socket}`,
-      words: refusal.error, who: "The kubelet", hint: "It tries again as long as the socket is there.",
-    });
-  }
-  for (const role of state.roles.values()) {
-    if (role.status === "starting" || role.status === "stopped" || (role.status !== "refused" && state.ending)) continue;
-    const where = role.node ? ` on ${role.node}` : "";
-    const title = { refused: `New code of ${role.driver} is not used; the old code may still serve`, killed: `${role.driver} was killed${where}`, failed: `${role.driver} has failed${where}` };
-    found.push({ key: `role ${role.driver} ${role.node}`, title: title[role.status] ?? `${role.driver || "The driver"} does not serve yet${where}`, words: role.message, who: "The driver", hint: "" });
-  }
-  for (const plugin of state.ending ? [] : state.plugins.values()) {
-    if (!plugin.connected) {
-      found.push({
-        key: `lost ${plugin.node} ${plugin.driver}`, title: `${plugin.driver} is no longer registered on ${plugin.node}`,
-        words: "", who: "The kubelet", hint: "The kubelet deletes its ResourceSlices unless it comes back.",
-      });
-    }
-  }
-  return found;
+  const roles = [...state.roles.values()].filter((role) => isProblem(role, state));
+  const lost = state.ending ? [] : [...state.plugins.values()].filter((plugin) => !plugin.connected);
+  return [...[...state.refusals.values()].map(refusalProblem), ...roles.map(roleProblem), ...lost.map(lostProblem)];
+}
+
+function refusalProblem({ node, socket, error }) {
+  return {
+    key: `refused ${node} ${socket}`, title: `The kubelet of ${node} has not registered ${socket}`,
+    words: error, who: "The kubelet", hint: "It tries again as long as the socket is there.",
+  };
+}
+
+function isProblem({ status }, { ending }) {
+  return status === "refused" || (!ending && status !== "starting" && status !== "stopped");
+}
+
+function roleProblem({ driver, node, status, message }) {
+  const where = node ? ` on ${node}` : "";
+  const titles = {
+    refused: `New code of ${driver} is not used; the old code may still serve`,
+    killed: `${driver} was killed${where}`,
+    failed: `${driver} has failed${where}`,
+  };
+  const title = titles[status] ?? `${driver || "The driver"} does not serve yet${where}`;
+  return { key: `role ${driver} ${node}`, title, words: message, who: "The driver", hint: "" };
+}
+
+function lostProblem({ node, driver }) {
+  return {
+    key: `lost ${node} ${driver}`, title: `${driver} is no longer registered on ${node}`,
+    words: "", who: "", hint: "The kubelet deletes its ResourceSlices unless it comes back.",
+  };
 }
 
 // --- what belongs together
@@ -336,17 +366,23 @@ export function relatedTo(view, selection) {
   if (!selection) return found;
   const { kind, id } = selection;
   if (kind === "node") found.node = id;
-  if (kind === "device") found.devices.add(id);
-  const claims = new Set(kind === "claim" ? [id] : []);
-  for (const row of view.rows) if (row.kind === kind && row.uid === id) row.claims.forEach((claim) => claims.add(claim.metadata.uid));
-  for (const node of view.nodes) {
-    for (const device of node.devices) {
-      if (device.id === id) device.holders.forEach((holder) => claims.add(holder.uid));
-      else if (device.holders.some((holder) => claims.has(holder.uid)) && kind !== "device") found.devices.add(device.id);
-    }
+  const devices = view.nodes.flatMap((node) => node.devices);
+  const claims = claimsOf(view, devices, selection);
+  for (const device of devices) {
+    const uses = device.holders.some((holder) => claims.has(holder.uid));
+    if (device.id === id || (uses && kind !== "device")) found.devices.add(device.id);
   }
   for (const row of view.rows) {
     if (row.uid === id || row.claims.some((claim) => claims.has(claim.metadata.uid))) found.rows.add(row.uid);
   }
   return found;
+}
+
+/** The UIDs of the claims of what is selected. */
+function claimsOf(view, devices, { kind, id }) {
+  if (kind === "claim") return new Set([id]);
+  const row = view.rows.find((each) => each.kind === kind && each.uid === id);
+  const device = devices.find((each) => each.id === id);
+  const ofRow = (row?.claims ?? []).map((claim) => claim.metadata.uid);
+  return new Set([...ofRow, ...(device?.holders ?? []).map((holder) => holder.uid)]);
 }

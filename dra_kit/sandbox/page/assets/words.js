@@ -27,46 +27,59 @@ const NOUNS = {
 };
 const CHANGES = { ADDED: "is created", MODIFIED: "changes", DELETED: "is gone" };
 
+const pod = (record) => `Pod ${objectName(record.pod)}`;
+const container = ({ container: { name, pod: owner } }) => `container ${name} of Pod ${objectName(owner)}`;
+const call = (record) => `${record.method} of ${claimNames(record.claims)}`;
+const after = (mark, text) => (text ? `${mark}${text}` : "");
+
 const SENTENCES = {
   ClusterStarted: (record) => `Kubernetes ${record.version.replace(/^v/, "")} starts`,
   ClusterEnding: () => "the sandbox shuts down",
   RunEnded: (record) => (record.passed ? "the run passed" : `the run failed: ${(record.failures ?? []).join("; ")}`),
   RecordsLost: (record) => `${counted(record.lost, "older event")} left out`,
   ObjectChanged: changed,
-  PodScheduled: (record) => `Pod ${objectName(record.pod)} is scheduled on ${record.node}`,
-  PodUnschedulable: (record) => `Pod ${objectName(record.pod)} cannot be scheduled: ${record.message}`,
-  PodExplained: (record) => `Pod ${objectName(record.pod)}: ${record.causes.join("; ")}`,
-  PodDeletionExplained: (record) => `Pod ${objectName(record.pod)} is ${record.evicted ? "evicted" : "deleted"}${record.by ? ` by ${record.by}` : ""}${record.cause ? `: ${record.cause}` : ""}`,
-  PodTerminating: (record) => `Pod ${objectName(record.pod)} terminates on ${record.node}`,
+  PodScheduled: (record) => `${pod(record)} is scheduled on ${record.node}`,
+  PodUnschedulable: (record) => `${pod(record)} cannot be scheduled: ${record.message}`,
+  PodExplained: (record) => `${pod(record)}: ${record.causes.join("; ")}`,
+  PodDeletionExplained: (record) => {
+    const what = record.evicted ? "evicted" : "deleted";
+    return `${pod(record)} is ${what}${after(" by ", record.by)}${after(": ", record.cause)}`;
+  },
+  PodTerminating: (record) => `${pod(record)} terminates on ${record.node}`,
   PluginConnected: (record) => `the kubelet of ${record.node} registers ${record.driver}`,
   PluginRefused: (record) => `the kubelet of ${record.node} does not register ${record.socket}: ${record.error}`,
   PluginDisconnected: (record) => `the kubelet of ${record.node} loses its connection to ${record.driver}`,
-  SlicesWiped: (record) => `the kubelet of ${record.node} deletes ResourceSlices${record.driver ? ` of ${record.driver}` : ""}`,
-  CallStarted: (record) => `${record.method} of ${claimNames(record.claims)} on ${record.node}`,
-  CallOverdue: (record) => `${record.method} of ${claimNames(record.claims)} has no answer after ${record.waited.toFixed(0)} s`,
-  CallEnded: (record) => `${record.method} of ${claimNames(record.claims)} ${record.error ? `fails: ${record.error}` : `answers after ${milliseconds(record.duration)}`}`,
+  SlicesWiped: (record) => `the kubelet of ${record.node} deletes ResourceSlices${after(" of ", record.driver)}`,
+  CallStarted: (record) => `${call(record)} on ${record.node}`,
+  CallOverdue: (record) => `${call(record)} has no answer after ${record.waited.toFixed(0)} s`,
+  CallEnded: (record) =>
+    `${call(record)} ${record.error ? `fails: ${record.error}` : `answers after ${milliseconds(record.duration)}`}`,
   CdiSpecWritten: (record) => `${record.driver} writes ${record.file} on ${record.node}`,
-  HookFailed: (record) => `an NRI plugin rejects ${record.container || "the sandbox"} of Pod ${objectName(record.pod)}: ${record.message}`,
-  ContainerStarted: (record) => `container ${record.container.name} of Pod ${objectName(record.container.pod)} starts`,
-  ContainerUpdated: (record) => `container ${record.container.name} of Pod ${objectName(record.container.pod)} gets other resources`,
-  ContainerOutput: (record) => `container ${record.container.name} of Pod ${objectName(record.container.pod)} writes ${record.size} bytes`,
-  ContainerEnded: (record) => `container ${record.container.name} of Pod ${objectName(record.container.pod)} exits with ${record.exit.code}`,
-  DriverStarting: (record) => `${record.driver || "a driver"} starts${record.node ? ` on ${record.node}` : ""}`,
+  HookFailed: (record) =>
+    `an NRI plugin rejects ${record.container || "the sandbox"} of ${pod(record)}: ${record.message}`,
+  ContainerStarted: (record) => `${container(record)} starts`,
+  ContainerUpdated: (record) => `${container(record)} gets other resources`,
+  ContainerOutput: (record) => `${container(record)} writes ${record.size} bytes`,
+  ContainerEnded: (record) => `${container(record)} exits with ${record.exit.code}`,
+  DriverStarting: (record) => `${record.driver || "a driver"} starts${after(" on ", record.node)}`,
   DriverServing: (record) => `${record.driver} serves after ${milliseconds(record.duration)}`,
-  DriverNotServing: (record) => `${record.driver || "a driver"} does not serve yet${record.message ? `: ${record.message}` : ""}`,
+  DriverNotServing: (record) => `${record.driver || "a driver"} does not serve yet${after(": ", record.message)}`,
   DriverRefused: (record) => `new code of ${record.driver} is refused: ${record.message}`,
-  DriverEnded: (record) => `${record.driver} ${record.how === "failed" ? "fails" : `is ${record.how}`}${record.node ? ` on ${record.node}` : ""}${record.message ? `: ${record.message}` : ""}`,
+  DriverEnded: (record) =>
+    `${record.driver} ${ENDS[record.how]}${after(" on ", record.node)}${after(": ", record.message)}`,
   DriverLogged: (record) => record.text,
   ManifestsApplied: (record) => `manifests: ${record.message || "nothing changed"}`,
   ManifestsRefused: (record) => `manifests are refused: ${record.message}`,
 };
+const ENDS = { stopped: "is stopped", killed: "is killed", failed: "fails" };
 
 function changed({ change, resource, object }) {
   const title = `${NOUNS[resource] ?? resource} ${objectName(object.metadata)}`;
   if (change !== "MODIFIED") return `${title} ${CHANGES[change]}`;
   if (object.metadata.deletionTimestamp) return `${title} is being deleted`;
   if (resource === "pods" && object.status?.phase) return `${title} is ${object.status.phase}`;
-  if (object.status?.allocation) return `${title} is ${object.status.reservedFor?.length ? "allocated and reserved" : "allocated"}`;
+  const reserved = object.status?.reservedFor?.length ? " and reserved" : "";
+  if (object.status?.allocation) return `${title} is allocated${reserved}`;
   return `${title} ${CHANGES[change]}`;
 }
 
@@ -75,7 +88,10 @@ export function sentence(record) {
   return SENTENCES[record.kind]?.(record) ?? record.kind;
 }
 
-const WARNINGS = new Set(["PodUnschedulable", "PluginRefused", "CallOverdue", "HookFailed", "DriverNotServing", "DriverRefused", "ManifestsRefused"]);
+const WARNINGS = new Set([
+  "PodUnschedulable", "PluginRefused", "CallOverdue", "HookFailed", "DriverNotServing", "DriverRefused",
+  "ManifestsRefused",
+]);
 
 /** "call", "warn" or "event"; empty for what gets no tick, such as an ordinary line of a log. */
 export function tone(record) {
@@ -91,6 +107,7 @@ export function tone(record) {
 
 export function clock(record) {
   const at = new Date(record.at);
-  const two = (value) => String(value).padStart(2, "0");
-  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
+  const digits = (value, length = 2) => String(value).padStart(length, "0");
+  const time = [at.getHours(), at.getMinutes(), at.getSeconds()].map((value) => digits(value)).join(":");
+  return `${time}.${digits(at.getMilliseconds(), 3)}`;
 }
