@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.records import DriverLogged, ObjectChanged
-from tests.support.page_world import DRIVER, PageWorld, gpu_cluster, large_cluster
+from tests.support.page_world import DRIVER, PageWorld, gpu_cluster
 
 PODS = "pods"
 
@@ -207,7 +207,3 @@ async def test_a_reader_of_a_closed_history_does_not_wait() -> None:
     await waiting
     await world.history.wait(world.history.last, 0, 60)
 
-
-def test_a_large_cluster_fits_into_the_history() -> None:
-    history = large_cluster(nodes=50, pods=100).history
-    assert history.generation == 0
