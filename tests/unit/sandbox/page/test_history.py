@@ -206,4 +206,3 @@ async def test_a_reader_of_a_closed_history_does_not_wait() -> None:
     world.history.close()
     await waiting
     await world.history.wait(world.history.last, 0, 60)
-
