@@ -248,6 +248,20 @@ async def test_many_nodes_are_small_and_grouped_by_what_differs() -> None:
         assert (await tiles(tab))["node-60/gpu-2"] == "gpu-2; free; taint hot:NoSchedule"
 
 
+async def test_a_node_stays_under_the_pressed_mouse() -> None:
+    world = large_cluster(nodes=60, pods=80)
+    async with shown(world) as tab:
+        box = "document.querySelector('[data-node=node-3]').getBoundingClientRect()"
+        x, y = await tab.until(f"[{box}.x, {box}.y]")
+        mouse = {"x": x + 20, "y": y + 8, "button": "left", "clickCount": 1}
+        await tab.command("Input.dispatchMouseEvent", type="mousePressed", **mouse)
+        world.claim("one-more", "node-50/gpu-0")
+        await tab.until_text("[data-key=part] h3", "21 nodes")  # it has been drawn since
+        assert await tab.run(f"{box}.y") == y
+        await tab.command("Input.dispatchMouseEvent", type="mouseReleased", **mouse)
+        await tab.until_text("#panel-title", "node-3")
+
+
 async def test_an_update_touches_only_what_differs() -> None:
     world = large_cluster(nodes=60, pods=80)
     async with shown(world) as tab:

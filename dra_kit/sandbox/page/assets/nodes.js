@@ -7,6 +7,7 @@ import { counted } from "./words.js";
 const MANY_NODES = 40;
 const MANY_DEVICES = 16; // of one node: more free ones are only counted
 const MINI_DEVICES = 16;
+const LONG_NAME = 14; // letters of a device's name for which tiles become wider
 
 export function drawNodes(view, app) {
   const parent = document.getElementById("nodes");
@@ -82,7 +83,7 @@ function card(node, tiles, hidden, related) {
   return h("article", { class: `node${related ? " related" : ""}`, "aria-label": name },
     h("h3", {}, title, h("small", {}, use)),
     nodeNote(node),
-    h("div", { class: "devices" }, tiles.map((tile) => tile.make())),
+    h("div", { class: `devices${tiles.some((tile) => tile.long) ? " wide" : ""}` }, tiles.map((tile) => tile.make())),
     hidden > 0 && more(),
     counters.length > 0 && countersOf(node));
 }
@@ -99,7 +100,7 @@ function tileOf(device, app) {
   const selected = app.related.devices.has(device.id);
   const { name, holders, taints, vanished, blocked } = device;
   const look = JSON.stringify([name, holders, taints, vanished, blocked !== "", selected]);
-  return { look, make: () => tile(device, selected) };
+  return { look, long: name.length > LONG_NAME, make: () => tile(device, selected) };
 }
 
 function tile(device, selected) {
@@ -126,7 +127,7 @@ function tileClass({ holders, taints, vanished, blocked, shareable }) {
 }
 
 function subtitle({ holders, taints, vanished, blocked }) {
-  const names = holders.map((holder) => holder.name).join(", ");
+  const names = holders.map((holder) => holder.short).join(", "); // the description has their namespaces
   if (vanished) return `vanished, in use by ${names}`;
   if (names) return names;
   if (taints.length) return `⚠ ${keyOf(taints[0])}`;
@@ -285,7 +286,7 @@ export function listenToNodes(app) {
   });
   parent.addEventListener("focusin", (event) => {
     const mini = event.target.closest(".mini");
-    if (!mini) return;
+    if (!mini?.matches(":focus-visible")) return; // a node under a pressed button of the mouse must not move
     for (const other of mini.parentElement.querySelectorAll('[tabindex="0"]')) other.setAttribute("tabindex", "-1");
     mini.setAttribute("tabindex", "0");
     app.focusNode(mini.dataset.node);

@@ -96,7 +96,9 @@ function dots(colours) {
 }
 
 function empty(state, app) {
-  if (app.replay) return { key: "empty", look: "replay", make: () => message("No pod existed yet.") };
+  if (app.replay || state.ending) {
+    return { key: "empty", look: "none", make: () => message("No pod exists at this moment.") };
+  }
   const text = emptyText(state);
   const make = () => h("div", { class: "empty" }, h("p", {}, text), state.begun && nextCommand(state));
   return { key: "empty", look: `${text}${state.kubeconfig}`, make };

@@ -116,8 +116,9 @@ function heldBy({ claim, result }, device, state) {
     const whole = device.capacity?.[name]?.value;
     return { name, amount, whole, share: whole ? Math.min(number(amount) / (number(whole) || 1), 1) : 0 };
   });
+  const { uid, name } = claim.metadata;
   return {
-    uid: claim.metadata.uid, name: objectName(claim.metadata), colour: colourOf(state, claim.metadata.uid),
+    uid, name: objectName(claim.metadata), short: name, colour: colourOf(state, uid),
     admin: result.adminAccess === true, parts, share: parts.length ? Math.max(...parts.map((part) => part.share)) : 1,
   };
 }

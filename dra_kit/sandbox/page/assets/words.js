@@ -93,13 +93,15 @@ const WARNINGS = new Set([
   "ManifestsRefused",
 ]);
 
+const ORDERLY = new Set([0, 143]); // exit codes: success, and SIGTERM, with which pods are deleted
+
 /** "call", "warn" or "event"; empty for what gets no tick, such as an ordinary line of a log. */
 export function tone(record) {
   if (WARNINGS.has(record.kind)) return "warn";
   if (record.kind === "CallStarted" || record.kind === "CallEnded") return record.error ? "warn" : "call";
   if (record.kind === "DriverLogged") return ["WARNING", "ERROR", "CRITICAL"].includes(record.level) ? "warn" : "";
   if (record.kind === "DriverEnded") return record.how === "failed" ? "warn" : "event";
-  if (record.kind === "ContainerEnded") return record.exit.code ? "warn" : "event";
+  if (record.kind === "ContainerEnded") return ORDERLY.has(record.exit.code) ? "event" : "warn";
   if (record.kind === "RunEnded") return record.passed ? "event" : "warn";
   if (record.kind === "PodDeletionExplained") return record.evicted ? "warn" : "event";
   return "event";
