@@ -12,7 +12,7 @@ export class Answers {
 
   /**
    * What the server answers about a subject: `{value, error}`, undefined until it does.
-   * It is asked again when `key` differs; until then the answer before is shown.
+   * A different `key` repeats the question; until its answer is there, the one before is shown.
    */
   about(subject, key, question) {
     const known = this.known.get(subject);
