@@ -57,6 +57,10 @@ test-hostile: install ## attack files, sandbox, webhook, state and output (docs/
 	@# a separate process: its server runs in the test process, and child processes count the memory of their parent
 	$(BIN)/python -m pytest -rs tests/hostile/test_access_control.py
 
+.PHONY: test-page
+test-page: install ## test the page of the sandbox in a headless Chromium; skipped where it is not installed
+	$(BIN)/python -m pytest -rs -n 2 tests/page
+
 .PHONY: test-scaffold
 test-scaffold: install ## install the wheel in a fresh environment and test each kind of project (4 minutes)
 	$(BIN)/python -m pytest tests/scaffold
@@ -167,6 +171,10 @@ docs-links: $(DOCS)/.installed ## check links to other sites (needs the internet
 .PHONY: demo-svg
 demo-svg: $(DOCS)/.installed ## draw the picture in the README from the output of `make demo`
 	$(DOCS_PYTHON) docs/site_parts/demo.py
+
+.PHONY: page-pictures
+page-pictures: install ## take the pictures of the sandbox's page for README and documentation (needs Chromium)
+	$(BIN)/python -m docs.site_parts.page_pictures
 
 .PHONY: proto
 proto: install ## generate the *_pb2* of dra_kit/kubelet from its .proto files

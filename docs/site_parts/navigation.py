@@ -20,7 +20,7 @@ SECTIONS = [
     (
         "How to: test a driver",
         "how-to",
-        ["sandbox", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver", "kind"],
+        ["sandbox", "sandbox-page", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver", "kind"],
     ),
     (
         "How to: deploy a driver",

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from dra_kit.author.target import load_driver
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.cli.options import LOG_LEVELS, TargetCommand, is_help, target_of, variable_option
-from dra_kit.cli.sandbox import HERE, is_project_here, require_unused, run_interruptibly, sandbox, sandbox_settings
+from dra_kit.cli.sandbox import (
+    HERE,
+    is_project_here,
+    page_port,
+    require_unused,
+    run_interruptibly,
+    sandbox,
+    sandbox_settings,
+)
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.dev.screen import screen_session
@@ -37,6 +45,8 @@ _SHARED: Final = (
     "network_namespaces",
     "time_scale",
     "webhook",
+    "ui",
+    "ui_port",
 )
 """Options that are shared with ``dra-kit sandbox``."""
 
@@ -156,6 +166,7 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
         ],
         manifests=options["files"],
         log_level=options["log_level"],
+        page=page_port(options),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import gc
 import shutil
 import sys
@@ -14,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
-from dra_kit.cli.options import credentials_of, output_option, path, print_json, source_options
+from dra_kit.cli.options import NewFile, credentials_of, output_option, path, print_json, source_options
 from dra_kit.diagnosis.explain.allocated import enumerated
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
@@ -24,6 +25,7 @@ from dra_kit.diagnosis.explain.documents import (
     pod_document,
     workload_documents,
 )
+from dra_kit.diagnosis.explain.html import ReportPage
 from dra_kit.diagnosis.explain.pods import PodSequence, explain_pod
 from dra_kit.diagnosis.explain.subjects import (
     ExplainSubject,
@@ -49,6 +51,8 @@ from dra_kit.diagnosis.explain.verdicts import ClaimExplanation, PodExplanation
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save
+from dra_kit.errors import ConfigurationError
+from dra_kit.files import replace_private
 from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.text import escape_unprintable
 
@@ -95,6 +99,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("-A", "--all-namespaces", is_flag=True, help="without a name: explain those pending in all namespaces")
 @click.option("--alpha", is_flag=True, help="assume that the cluster's alpha features of resource.k8s.io are on")
 @output_option
+@click.option("--html", type=NewFile(), help="write the explanation to this file, as a self-contained page to send")
 @click.option("--all", "everything", is_flag=True, help="list all nodes and devices, however many")
 @click.pass_context
 def explain(ctx: click.Context, /, names: tuple[str, ...], files: tuple[Path, ...], **options: Any) -> None:
@@ -115,9 +120,12 @@ def explain(ctx: click.Context, /, names: tuple[str, ...], files: tuple[Path, ..
       dra-kit explain pod guest -n kitchen
       dra-kit explain pod/guest resourceclaim/lunch
       dra-kit explain -f order.yaml
+      dra-kit explain pod guest --html guest.html
       dra-kit explain claim lunch --from cluster.tar.gz -o json
       dra-kit explain pod train --template h100.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    if options["html"] is not None and options["output"] == "json":
+        raise click.UsageError("--html cannot be combined with -o json.")
     wanted = [] if files and not names else _wanted(names)
     if wanted and files:
         raise click.UsageError(f"Names and -f cannot be combined. {_USAGE}")
@@ -238,20 +246,26 @@ def _explain_subjects(
 
 
 class _Report:
-    """Collects explanations, as text or JSON, and prints them.
+    """Collects explanations, as text, JSON or a page, and prints or writes them.
 
     Attributes:
         page: the text.
     """
 
     def __init__(self, objects: ClusterDocuments, cluster: ClusterView, options: Mapping[str, Any]) -> None:
-        width = shutil.get_terminal_size((100, 24)).columns
-        self.page: ReportWriter = ReportWriter(width, colour=sys.stdout.isatty(), everything=options["everything"])
+        self._file: Path | None = options["html"]
+        self.page: ReportWriter = self._writer(cluster.version, everything=options["everything"])
         self._cluster = cluster
         self._as_json = options["output"] == "json"
         self._templates = _templates(objects, options)
         self._documents: list[dict[str, Any]] = []
         self._verdicts: list[tuple[bool, bool]] = []
+
+    def _writer(self, version: str, *, everything: bool) -> ReportWriter:
+        if self._file is not None:
+            return ReportPage("Why pods and claims get devices, or not", version, everything=everything)
+        width = shutil.get_terminal_size((100, 24)).columns
+        return ReportWriter(width, colour=sys.stdout.isatty(), everything=everything)
 
     def add_claim(self, subject: ExplainSubject, explanation: ClaimExplanation) -> None:
         """Add the explanation of a claim."""
@@ -310,10 +324,20 @@ class _Report:
                     f"the opaque configuration for {enumerated(unchecked)} is not checked: only the driver knows its "
                     "rules; dra-kit lint --driver TARGET FILE checks it"
                 )
-            click.echo(str(self.page))
+            self._show()
         if good:
             return 0
         return UNDECIDED if all(one or undecided for one, undecided in self._verdicts) else NOT_GOOD
+
+    def _show(self) -> None:
+        if self._file is None or not isinstance(self.page, ReportPage):
+            click.echo(str(self.page))
+            return
+        try:
+            replace_private(self._file, self.page.html(dt.datetime.now(dt.UTC)).encode(errors="replace"))
+        except OSError as error:
+            raise ConfigurationError(f"--html {self._file} cannot be written: {error.strerror}") from None
+        click.echo(f"the explanation is in {self._file}: one page without other files, to open in a browser or to send")
 
 
 @click.command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -131,6 +132,24 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 def path(**kwargs: Any) -> click.Path:
     """Return a click type whose values are ``pathlib.Path``."""
     return click.Path(path_type=Path, **kwargs)
+
+
+class NewFile(click.Path):
+    """A file to write, in an existing directory."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, if a file can be written there."""
+        file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # because of path_type
+        if not file.parent.is_dir():
+            self.fail(f"directory {file.parent} does not exist; create it, or use another path.", param, ctx)
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            self.fail(f"{file} is not a regular file; use a regular file or a new path.", param, ctx)
+        if not os.access(file.parent, os.W_OK):  # it is written under another name, then renamed
+            self.fail(f"{file.parent} is not writable; use another path.", param, ctx)
+        return file
 
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.options import (
     LOG_LEVELS,
+    NewFile,
     TargetCommand,
     complete_target,
     is_help,
@@ -129,24 +130,6 @@ def is_project_here() -> bool:
     return project is not None and bool(project.driver[0])
 
 
-class NewFile(click.Path):
-    """A file to write, in an existing directory."""
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, if a file can be written there."""
-        file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # because of path_type
-        if not file.parent.is_dir():
-            self.fail(f"directory {file.parent} does not exist; create it, or use another path.", param, ctx)
-        if file.is_symlink() or (file.exists() and not file.is_file()):
-            self.fail(f"{file} is not a regular file; use a regular file or a new path.", param, ctx)
-        if not os.access(file.parent, os.W_OK):  # it is written under another name, then renamed
-            self.fail(f"{file.parent} is not writable; use another path.", param, ctx)
-        return file
-
-
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a subcommand, which must be the first argument, or a TARGET."""
     words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
@@ -254,6 +237,13 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="seconds for the pods of -f, and for each step of a story",
 )
 @click.option("--keep", is_flag=True, help="keep everything running at the end, until Ctrl-C")
+@click.option("--ui", is_flag=True, help="serve a page that shows devices, pods and events; implies --keep")
+@click.option(
+    "--ui-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="port of the page; implies --ui  [default: a free one]",
+)
 @click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' stops it")
 @click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig to this file")
 @click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io, and serve v1alpha3")
@@ -394,6 +384,8 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
     who = f"{sandbox.title} {'run' if len(sandbox.drivers) > 1 else 'runs'} in a cluster"
     what = who if sandbox.drivers else "a cluster without a driver runs"
     click.echo(f"{what} in the background, process {sandbox.pid}")
+    if sandbox.page:
+        click.echo(f"  {sandbox.page}   shows it in a browser")
     print_usage(sandbox)
 
 
@@ -426,9 +418,9 @@ def _session(
 
     def ready(sandbox: Sandbox) -> None:
         leave_record(sandbox)
-        report_ready([*sandbox.drivers, *sandbox.programs], sandbox.kubeconfig)
+        report_ready([*sandbox.drivers, *sandbox.programs], sandbox.kubeconfig, session.page)
 
-    return SandboxSession(
+    session = SandboxSession(
         [
             sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
             for target, driver in loaded
@@ -444,14 +436,22 @@ def _session(
             files=options["files"],
             stories=stories,
             timeout=options["timeout"],
-            keep=options["keep"] or is_detached(),
+            keep=options["keep"] or is_detached() or page_port(options) is not None,
             report=options["report"],
             timeline=options["timeline"],
             charts=charts,
+            page=page_port(options),
         ),
         view,
         ready=ready,
     )
+    return session
+
+
+def page_port(options: Mapping[str, Any]) -> int | None:
+    """Return the port of the page, 0 for a free one; None for no page."""
+    port: int | None = options["ui_port"]
+    return 0 if port is None and options["ui"] else port
 
 
 def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:

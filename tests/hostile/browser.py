@@ -1,19 +1,13 @@
-"""A web page that attacks an API server on its visitor's machine, and a browser to visit it with."""
+"""A web page that attacks an API server on its visitor's machine, and its visitor."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import signal
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
 
-import pytest
 from aiohttp import web
+
+from tests.support.browser import browsing
 
 POD = {
     "apiVersion": "v1",
@@ -22,10 +16,6 @@ POD = {
     "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "command": ["true"]}]},
 }
 _SECONDS = 60.0
-_FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
 
 # requests that a page may send without the server's consent, and attempts that need it
 PAGE = """
@@ -77,14 +67,6 @@ Promise.all([
 """
 
 
-def chromium() -> str:
-    """Return the browser's program; skip the test if there is none."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("web pages are not tested: Chromium is not installed; install the package chromium")
-    return found
-
-
 async def visit(api: str, *flags: str) -> dict[str, str]:
     """Open the page, which attacks the server at ``api``, and return the result of each attack."""
     results: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
@@ -106,19 +88,3 @@ async def visit(api: str, *flags: str) -> dict[str, str]:
             return await results
     finally:
         await runner.cleanup()
-
-
-@asynccontextmanager
-async def browsing(url: str, flags: Sequence[str] = ()) -> AsyncIterator[Any]:
-    """Open a page in a browser with a new profile until the block ends."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        process = await asyncio.create_subprocess_exec(
-            chromium(), *_FLAGS, *flags, f"--user-data-dir={profile}", "--remote-debugging-port=0", url,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()

@@ -27,8 +27,9 @@ from dra_kit.client.resources import PODS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
-from tests.hostile.browser import browsing, chromium, visit
+from tests.hostile.browser import visit
 from tests.hostile.ledger import Ledger, peak_mebibytes
+from tests.support.browser import browsing, chromium
 from tests.unit.cli.cluster.saved import CLASS, claim
 from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver

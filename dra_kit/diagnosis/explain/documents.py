@@ -32,7 +32,13 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
         "release": explanation.release,
         "blockers": list(explanation.blockers),
         "nearest": [
-            {"change": miss.change, "request": miss.request, "devices": miss.devices, "enough": miss.enough}
+            {
+                "change": miss.change,
+                "request": miss.request,
+                "devices": miss.devices,
+                "enough": miss.enough,
+                "manifests": list(miss.manifests),
+            }
             for miss in explanation.nearest
         ],
         "remedies": list(explanation.remedies),

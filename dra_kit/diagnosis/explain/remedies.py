@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -104,7 +104,8 @@ def _candidates(
         if trials.fits(ChangedClaim(changed), nodes):
             name = constraint.match_attribute or constraint.distinct_attribute
             rule = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
-            miss = SuggestedChange(f"without the constraint {rule}: {name}", "", None, enough=True)
+            text, manifests = f"without the constraint {rule}: {name}", ChangedClaim(changed).manifests(claim)
+            miss = SuggestedChange(text, "", None, enough=True, manifests=manifests)
             yield _Candidate(miss, _LESS, short=False)
 
 
@@ -118,7 +119,8 @@ def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTria
     limit = min(judged.choice.count, max(judged.fitting.values(), default=0) + 1)
     possible = _most(judged, ChangedClaim(claim), judged.fitting, trials, limit)
     if possible:
-        miss = SuggestedChange(f"with count: {possible}", judged.name, None, enough=True)
+        changed = ChangedClaim(with_count(claim, judged.name, possible)).manifests(claim)
+        miss = SuggestedChange(f"with count: {possible}", judged.name, None, enough=True, manifests=changed)
         yield _Candidate(miss, _LESS, short=False)
 
 
@@ -135,7 +137,9 @@ def _of_all(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTrials
     possible = _most(judged, ChangedClaim(claim), judged.fitting, trials, limit)
     if possible:
         change = f"with allocationMode: ExactCount and count: {possible}"
-        yield _Candidate(SuggestedChange(change, judged.name, None, enough=True), _LESS, short=False)
+        changed = ChangedClaim(with_count(claim, judged.name, possible)).manifests(claim)
+        miss = SuggestedChange(change, judged.name, None, enough=True, manifests=changed)
+        yield _Candidate(miss, _LESS, short=False)
 
 
 class ChangedClaim(Struct, frozen=True):
@@ -149,6 +153,22 @@ class ChangedClaim(Struct, frozen=True):
     claim: ResourceClaim
     released: bool = False
     device_class: DeviceClass | None = None
+
+    def manifests(self, before: ResourceClaim) -> tuple[Mapping[str, Any], ...]:
+        """Return the changed parts: ``requests`` and ``constraints`` below ``devices`` of the claim, and the class."""
+        old, new = before.spec.devices, self.claim.spec.devices
+        devices: dict[str, Any] = {}
+        if new.requests != old.requests:
+            devices["requests"] = [request.to_json() for request in new.requests]
+        if new.constraints != old.constraints:
+            devices["constraints"] = [constraint.to_json() for constraint in new.constraints]
+        found: list[Mapping[str, Any]] = [{"devices": devices}] if devices else []
+        if self.device_class is not None:
+            selectors = [selector.to_json() for selector in self.device_class.spec.selectors]
+            metadata = {"name": self.device_class.metadata.name}
+            kind = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
+            found.append({**kind, "metadata": metadata, "spec": {"selectors": selectors}})
+        return tuple(found)
 
 
 def _most(
@@ -205,15 +225,18 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: AllocationTr
         if changed is None:
             yield _Candidate(miss, rank, short)
             continue
-        fewer = partial(_fewer, judged, miss, changed, numbers, trials)
+        miss = replace(miss, manifests=changed.manifests(claim))
+        fewer = partial(_fewer, claim, judged, miss, changed, numbers, trials=trials)
         yield _Candidate(miss, rank, short, partial(trials.fits, changed, nodes), fewer)
 
 
 def _fewer(
+    claim: ResourceClaim,
     judged: JudgedChoice,
     miss: SuggestedChange,
     changed: ChangedClaim,
     numbers: Mapping[str, int],
+    *,
     trials: AllocationTrials,
 ) -> SuggestedChange | None:
     """Return a change combined with a lower count; None if that does not help either."""
@@ -223,7 +246,10 @@ def _fewer(
     possible = _most(judged, changed, allowed, trials, limit)
     if not possible:
         return None
-    return SuggestedChange(f"{miss.change} and with count: {possible}", judged.name, None, enough=True)
+    both = replace(changed, claim=with_count(changed.claim, judged.name, possible))
+    return SuggestedChange(
+        f"{miss.change} and with count: {possible}", judged.name, None, enough=True, manifests=both.manifests(claim)
+    )
 
 
 def _remedy_to_try(reason: Reason) -> Remedy | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import click
 from msgspec import Struct
@@ -81,7 +81,7 @@ def _render_unallocated(page: ReportWriter, explanation: ClaimExplanation) -> No
         page.line(blocker, indent=2)
     _render_remedies(page, explanation)
     for miss in explanation.nearest:
-        page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
+        page.suggestion(_change(explanation, miss), miss.manifests)
     if explanation.not_looked_at:
         missed = ", ".join(explanation.not_looked_at)
         page.line(f"not examined, since it would take too much work: {missed}", indent=2, colour="yellow")
@@ -412,6 +412,11 @@ class ReportWriter:
     def bad(self, text: str) -> None:
         """Add a failure."""
         self.line(f"✗ {text}", colour="red", bold=True)
+
+    def suggestion(self, text: str, manifests: Sequence[Mapping[str, Any]]) -> None:
+        """Add a change that would help; ``manifests`` are the changed parts of objects, which a terminal leaves out."""
+        del manifests
+        self.line(f"→ {text}", indent=2, colour="yellow")
 
     def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
         """Add an undecided verdict, with what was not examined."""

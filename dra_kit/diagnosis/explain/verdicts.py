@@ -200,12 +200,14 @@ class SuggestedChange(Struct, frozen=True):
         request: the name of the request or subrequest; empty for all requests.
         devices: how many devices fit then in total; None if the change is not about devices.
         enough: whether the claim, or its pod, can then be placed.
+        manifests: the changed parts of objects: the claim's ``devices``, or a DeviceClass; empty if none changes.
     """
 
     change: str
     request: str
     devices: int | None
     enough: bool
+    manifests: tuple[Mapping[str, Any], ...] = ()
 
 
 Outcome: TypeAlias = Literal[

@@ -78,6 +78,7 @@ class Screen:
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._message = ("the driver starts", "yellow")
         self._refusal = ""
+        self._announced: list[str] = []
         self._focus = Focus()
         self._has_keys = False
         self._busy = ""
@@ -135,6 +136,10 @@ class Screen:
             await asyncio.wait([explaining])
             self._console.print("shutting down", style="dim")
 
+    def announce(self, text: str) -> None:
+        """See :class:`dra_kit.sandbox.dev.session.Display`."""
+        self._announced.append(text)
+
     # --- what is shown
 
     def pressed(self, key: str) -> None:
@@ -158,6 +163,7 @@ class Screen:
         news = [(self._busy, "yellow") if self._busy else self._message]
         if self._refusal:
             news.append((self._refusal, "bold red"))
+        news += [(text, "") for text in self._announced]
         return lay_out(Headline(title, news), self._panes(), footer, width=width, height=height, focus=self._focus)
 
     def _panes(self) -> list[Pane]:

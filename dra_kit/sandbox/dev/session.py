@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO, TypeAlias
@@ -22,6 +22,8 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.dev.driver_process import RollingUpdater
 from dra_kit.sandbox.dev.watch import FileWatcher
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.page.history import PageHistory
+from dra_kit.sandbox.page.server import PageServer
 from dra_kit.sandbox.records import (
     DriverEnded,
     DriverLogged,
@@ -72,7 +74,12 @@ Event: TypeAlias = FilesChanged | DriverExited | DevRequest
 
 
 class DevOptions(Struct, frozen=True, kw_only=True):
-    """The options of a ``dra-kit dev`` session; an empty ``log_level`` is the author's default."""
+    """The options of a ``dra-kit dev`` session.
+
+    Attributes:
+        log_level: empty for the author's default.
+        page: the port of the page, 0 for a free one; None for no page.
+    """
 
     driver: SandboxDriver
     settings: SandboxSettings
@@ -81,6 +88,7 @@ class DevOptions(Struct, frozen=True, kw_only=True):
     files: Sequence[Path] = ()
     manifests: Sequence[Path] = ()
     log_level: str = ""
+    page: int | None = None
 
 
 class DevSession:
@@ -95,6 +103,11 @@ class DevSession:
         self._display = display
         self._timeline = Timeline()
         self._timeline.subscribe(display.read)
+        self._page: PageServer | None = None
+        if development.page is not None:
+            history = PageHistory(development.settings.gates)
+            self._timeline.subscribe(history.read)
+            self._page = PageServer(history, port=development.page, title=development.driver.name)
         self._driver = development.driver.name
         self._manifests = FollowedManifests([*development.driver.classes, *development.manifests])
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -137,6 +150,12 @@ class DevSession:
             SandboxError: the cluster does not come up.
             ConfigurationError: a setting is wrong.
         """
+        async with self._page or nullcontext():
+            if self._page is not None:
+                self._display.announce(f"page: {self._page.url}")
+            return await self._run_sandbox()
+
+    async def _run_sandbox(self) -> int:
         development = self._development
         # taken first: what is changed while the cluster starts is seen
         watch = FileWatcher(development.folders, [*development.files, *self._manifests.paths])
@@ -315,6 +334,10 @@ class Display(Protocol):
         """Show it, as long as there is something to show."""
         ...
 
+    def announce(self, text: str) -> None:
+        """Show a line that does not come from the timeline: the address of the page."""
+        ...
+
 
 class LineDisplay:
     """The live view, with the driver's log beside it."""
@@ -333,6 +356,10 @@ class LineDisplay:
         """See :class:`Display`: until it is cancelled."""
         del sandbox
         await asyncio.get_running_loop().create_future()
+
+    def announce(self, text: str) -> None:
+        """See :class:`Display`."""
+        self._view.entry(text, bold=True)
 
 
 def named(files: Sequence[Path]) -> str:

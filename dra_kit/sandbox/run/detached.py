@@ -32,7 +32,7 @@ _POLL: Final = 0.05
 
 
 class SandboxRecord(Struct, frozen=True):
-    """What a sandbox says of itself; ``kubeconfig`` is a path."""
+    """What a sandbox reports of itself; ``kubeconfig`` is a path."""
 
     drivers: tuple[str, ...]
     kubeconfig: str
@@ -53,11 +53,13 @@ class DetachedSandbox(SandboxRecord, frozen=True):
     Attributes:
         began: the start time of the process, in clock ticks since boot; distinguishes it from a later process with
             the same ID.
+        page: the URL of its page, with the token; empty without a page.
     """
 
     pid: int
     began: str
     state: Path
+    page: str = ""
 
     @property
     def log(self) -> Path:
@@ -162,7 +164,7 @@ def _take_down(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def report_ready(drivers: Sequence[str], kubeconfig: Path) -> None:
+def report_ready(drivers: Sequence[str], kubeconfig: Path, page: str = "") -> None:
     """Report to the process that started this one in the background that it is up; a no-op in the foreground."""
     path = os.environ.get(STATE_VARIABLE)
     if not path:
@@ -173,6 +175,7 @@ def report_ready(drivers: Sequence[str], kubeconfig: Path) -> None:
         "began": _began(pid),
         "drivers": list(drivers),
         "kubeconfig": str(kubeconfig.absolute()),
+        "page": page,
     }
     replace_private(Path(path), json.dumps(state_fields).encode())
 
@@ -227,7 +230,7 @@ def _read_detached(path: Path) -> DetachedSandbox | None:
     texts = isinstance(drivers, list) and all(isinstance(item, str) for item in (began, kubeconfig, *drivers))
     if not texts or not began or type(pid) is not int or pid <= 1:
         return None
-    return DetachedSandbox(tuple(drivers), kubeconfig, pid, began, path)
+    return DetachedSandbox(tuple(drivers), kubeconfig, pid, began, path, str(fields.get("page", "")))
 
 
 def _fields(path: Path) -> Mapping[str, Any]:

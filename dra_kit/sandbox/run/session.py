@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,10 @@ from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, pa
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from dra_kit.sandbox.page.history import PageHistory
+from dra_kit.sandbox.page.server import PageServer
 from dra_kit.sandbox.records import RunEnded
+from dra_kit.sandbox.run.detached import is_detached
 from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay, drivers_without_devices
 from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
 from dra_kit.sandbox.stories.manifests import apply_files
@@ -43,6 +47,7 @@ class RunTask(Struct, frozen=True, kw_only=True):
         keep: do not clean up at the end, until the run is interrupted.
         charts: folders of helm charts to install before the files are applied, each with its files of values.
         timeline: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
+        page: the port of the page, 0 for a free one; None for no page.
     """
 
     files: tuple[Path, ...] = ()
@@ -52,6 +57,7 @@ class RunTask(Struct, frozen=True, kw_only=True):
     report: Path | None = None
     timeline: Path | None = None
     charts: tuple[tuple[Path, tuple[Path, ...]], ...] = ()
+    page: int | None = None
 
 
 class SandboxSession:
@@ -84,11 +90,21 @@ class SandboxSession:
         if task.report is not None:
             self._report = RunReport()
             timeline.subscribe(self._report.read)
+        self._page: PageServer | None = None
+        if task.page is not None:
+            history = PageHistory(settings.gates)
+            timeline.subscribe(history.read)
+            self._page = PageServer(history, port=task.page, title=" and ".join(item.name for item in drivers))
         self._shown = RunDisplay(view=view, timeline=timeline, feed=feed, problems=problems)
         self.lasting: bool = False
         """Whether everything is done and only an interruption is waited for."""
         self.remaining: Sequence[str] = ()
         """Changes of hardware that could not be undone at the end."""
+
+    @property
+    def page(self) -> str:
+        """The URL of the page, with the token; empty without a page."""
+        return self._page.url if self._page is not None else ""
 
     @property
     def exit_code(self) -> int:
@@ -102,6 +118,12 @@ class SandboxSession:
             SandboxError: the cluster or a driver does not come up.
             ConfigurationError: a file is invalid, or one of its objects was rejected.
         """
+        async with self._page or nullcontext():
+            if self._page is not None and not is_detached():  # what a sandbox in the background prints is in its log
+                self._view.entry(f"page: {self._page.url}", bold=True)
+            return await self._run_sandbox()
+
+    async def _run_sandbox(self) -> int:
         begin = time.monotonic()
         sandbox = Sandbox(self._drivers, self._settings, observers=(self._shown.feed,))
         try:

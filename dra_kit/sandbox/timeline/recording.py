@@ -100,7 +100,7 @@ class TimelineFile:
         lines = []
         for record in [_lost_before(records[0], self._not_written), *records] if self._not_written else records:
             try:
-                lines.append(_line(record))
+                lines.append(record_line(record))
             except (ValueError, RecursionError) as error:  # invalid Unicode, or an object nested too deeply
                 self._warn(str(error), "the other records are written")
         data = b"".join(lines)
@@ -143,7 +143,7 @@ class TimelineFile:
             replace_private(self._path, b"")
         else:
             record = _decoder().decode(first)
-            lost = _line(_lost_before(record, record.number - 1))
+            lost = record_line(_lost_before(record, record.number - 1))
             replace_private(self._path, lost + first + end + rest)
         self._open()
 
@@ -218,7 +218,13 @@ def _plain(value: object) -> object:
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _line(record: Record) -> bytes:
+def record_line(record: Record) -> bytes:
+    """Return a record as a line of JSON.
+
+    Raises:
+        ValueError: it has invalid Unicode.
+        RecursionError: an object in it is nested too deeply.
+    """
     return _ENCODER.encode(record) + b"\n"
 
 

@@ -241,3 +241,32 @@ def test_a_taint_can_be_tolerated() -> None:
     assert [miss.change for miss in explain(where, claim(request())).nearest] == [
         "with a toleration of the taint broken"
     ]
+
+
+@given(devices, st.integers(1, 3))
+def test_a_claim_with_the_devices_of_a_suggestion_fits(values: list[Values], count: int) -> None:
+    where = cluster(world(values))
+    same = [{"matchAttribute": "gpu.example.com/a"}]
+    wanted = claim(request("r", count, " && ".join(conditions())), constraints=same)
+
+    for miss in explain(where, wanted).nearest:
+        if miss.enough and len(miss.manifests) == 1 and "devices" in miss.manifests[0]:
+            changed = {**wanted["spec"]["devices"], **miss.manifests[0]["devices"]}
+            assert explain(where, {**wanted, "spec": {"devices": changed}}).good
+
+
+def test_a_suggestion_has_what_changes_as_manifests() -> None:
+    where = cluster(slice_of(pizza("a", taints=[TAINT])))
+
+    [miss] = explain(where, claim(request())).nearest
+
+    [tolerated] = miss.manifests[0]["devices"]["requests"][0]["exactly"]["tolerations"]
+    assert tolerated["key"] == "broken"
+
+
+def test_waiting_for_others_changes_no_manifest() -> None:
+    where = cluster(slice_of(pizza("a")), claims=[held("lunch", "a")])
+
+    [miss] = explain(where, claim(request())).nearest
+
+    assert miss.manifests == ()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 from contextlib import suppress
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -298,3 +301,14 @@ def test_nothing_remains_after_dev_is_killed(desk: Desk) -> None:
     desk.end(signal.SIGKILL)
 
     ended(processes)
+
+
+def test_the_page_shows_what_the_driver_does(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml", "--ui").until(RUNS)
+
+    [(address, token)] = re.findall(r"page: (http://127\.0\.0\.1:\d+/)#token=([\w-]+)", desk.text)
+    request = Request(f"{address}api/records", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
+        kinds = {record["kind"] for record in json.loads(answer.read())["records"]}
+    assert {"DriverServing", "DriverLogged", "CallEnded"} <= kinds

@@ -148,3 +148,12 @@ def test_keys(desk: Desk, terminal: Terminal) -> None:
     assert not echoing
     assert "\x1b[?1049l" in terminal.text  # the screen before is back
     assert terminal.text.rstrip().endswith("everything is stopped")
+
+
+def test_the_address_of_the_page_stays_on_the_screen(desk: Desk) -> None:
+    terminal = Terminal(desk, "pizzeria.py", "--ui")
+    try:
+        frame = terminal.until(r"start: the driver serves after \d+ ms")
+        assert re.search(r"page: http://127\.0\.0\.1:\d+/#token=[\w-]{43}", frame)
+    finally:
+        terminal.close()

@@ -1,0 +1,360 @@
+"""The timeline as the page reads it: records in short form, bounded, and the objects of the cluster at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.html import ReportPage
+from dra_kit.diagnosis.explain.pods import explain_pod
+from dra_kit.diagnosis.explain.text import render_claim, render_pod
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.resource.objects import object_key
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
+from dra_kit.sandbox.records import (
+    CallEnded,
+    CdiSpecWritten,
+    ClusterEnding,
+    ClusterStarted,
+    ContainerEnded,
+    ContainerOutput,
+    ContainerStarted,
+    DriverEnded,
+    DriverNotServing,
+    DriverRefused,
+    DriverServing,
+    DriverStarting,
+    ObjectChanged,
+    PluginConnected,
+    PluginDisconnected,
+    PluginRefused,
+    PodDeletionExplained,
+    PodExplained,
+    PodScheduled,
+    PodTerminating,
+    PodUnschedulable,
+    Record,
+    RecordsLost,
+    RunEnded,
+)
+from dra_kit.sandbox.timeline.recording import record_line
+
+LIMIT: Final = 32 << 20
+"""Bytes of the records of a page: when there are more, the older half is reduced to what still holds."""
+_MOST_OUTPUT: Final = 1 << 20
+"""Bytes of the output of one container that the page shows: the newest."""
+_KINDS: Final = {resource.full_name: resource.kind for resource in SCHEDULING_RESOURCES}
+_FIELDS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    NODES.full_name: {
+        "metadata": ("name", "uid", "labels", "creationTimestamp"),
+        "spec": ("taints", "unschedulable"),
+        "status": ("allocatable",),
+    },
+    PODS.full_name: {
+        "metadata": ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"),
+        "spec": ("nodeName", "resourceClaims", "schedulingGates"),
+        "status": (
+            "phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses",
+            "resourceClaimStatuses", "extendedResourceClaimStatus",
+        ),
+    },
+    RESOURCE_CLAIMS.full_name: {
+        "metadata": ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"),
+        "spec": ("devices",),
+        "status": ("allocation", "reservedFor", "devices"),
+    },
+    RESOURCE_SLICES.full_name: {
+        "metadata": ("name", "uid"),
+        "spec": (
+            "driver", "nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection", "pool", "devices",
+            "sharedCounters",
+        ),
+    },
+    "devicetaintrules.resource.k8s.io": {"metadata": ("name", "uid"), "spec": ("deviceSelector", "taint")},
+}  # fmt: skip
+"""What the page gets of an object, by resource; objects of other resources are not sent."""
+
+
+class PageEntry(Struct, frozen=True):
+    """A record, and what the page gets of it: a line of JSON, empty where it gets nothing."""
+
+    record: Record
+    line: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        held = len(self.record.text) if isinstance(self.record, ContainerOutput) else 0
+        return 2 * len(self.line) + held + 200
+
+
+class PageHistory:
+    """Holds the records that a page shows; :meth:`read` is a reader of a timeline. For one event loop.
+
+    Args:
+        gates: feature gates of the scheduler, for explanations.
+        limit: bytes of all records.
+
+    Attributes:
+        generation: how many times older records were reduced; readers from before start again.
+        closed: no record follows.
+    """
+
+    def __init__(self, gates: FeatureGates | None = None, limit: int = LIMIT) -> None:
+        self.generation: int = 0
+        self.closed: bool = False
+        self._gates = gates or FeatureGates.default()
+        self._limit = limit
+        self._entries: list[PageEntry] = []
+        self._size = 0
+        self._shown: dict[tuple[str, str], bytes] = {}  # the newest state of each object that the page has
+        self._version = ""
+        self._lost = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the newest record; 0 without any."""
+        return self._entries[-1].record.number if self._entries else 0
+
+    # --- records come in
+
+    def read(self, record: Record) -> None:
+        """Take a record, unless it changes nothing that the page shows."""
+        if isinstance(record, ClusterStarted):
+            self._version = record.version
+        try:
+            entry = self._entry(record)
+        except (ValueError, RecursionError):  # invalid Unicode, or an object nested too deeply: JSON cannot have it
+            return
+        if entry is None:
+            return
+        self._entries.append(entry)
+        self._size += entry.size
+        if self._size > self._limit:
+            self._reduce()
+        self._wake()
+
+    def close(self) -> None:
+        """Let those who wait for records know that none follows."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    def _entry(self, record: Record) -> PageEntry | None:
+        if isinstance(record, ContainerOutput):
+            return PageEntry(record, record_line(replace(record, text="")))
+        if not isinstance(record, ObjectChanged):
+            return PageEntry(record, record_line(record))
+        if record.resource not in _KINDS:
+            return None
+        fields = _FIELDS.get(record.resource)
+        if fields is None:
+            return PageEntry(record, b"")
+        key, short = (record.resource, _uid(record.object)), _short(record.object, fields)
+        state = record_line(ObjectChanged(change="MODIFIED", resource=record.resource, object=short))
+        if record.change == "DELETED":
+            self._shown.pop(key, None)
+        elif self._shown.get(key) == state:
+            return None
+        else:
+            self._shown[key] = state
+        return PageEntry(record, record_line(replace(record, object=short)))
+
+    def _reduce(self) -> None:
+        """Drop the older half of the records, but for the newest of each thing that still exists."""
+        half, older, size = self._size // 2, 0, 0
+        while size < half:
+            size += self._entries[older].size
+            older += 1
+        before, after = self._entries[:older], self._entries[older:]
+        kept = list(_still_valid(entry.record for entry in before if not isinstance(entry.record, RecordsLost)))
+        numbers = {record.number for record in kept}
+        remaining = [entry for entry in before if entry.record.number in numbers]
+        self._lost += sum(not isinstance(entry.record, RecordsLost) for entry in before) - len(remaining)
+        lost = RecordsLost(
+            number=after[0].record.number - 1 if after else self.last,
+            at=before[-1].record.at,
+            seconds=before[-1].record.seconds,
+            lost=self._lost,
+        )
+        self._entries = [*remaining, PageEntry(lost, record_line(lost)), *after]
+        self._size = sum(entry.size for entry in self._entries)
+        if self._size > self._limit:  # a large cluster needs more than the limit: reduce again when it has doubled
+            self._limit = 2 * self._size
+        self.generation += 1
+
+    # --- what the page asks for
+
+    def lines(self, since: int, most: int = 1 << 18) -> tuple[list[bytes], int]:
+        """Return what the page gets of the records after a number, up to so many bytes, and the last number."""
+        found, size, last = list[bytes](), 0, since
+        for entry in self._entries[self._position(since) :]:
+            if size > most:
+                break
+            last = entry.record.number
+            if entry.line:
+                found.append(entry.line.rstrip(b"\n"))
+                size += len(entry.line)
+        return found, last
+
+    async def wait(self, number: int, generation: int, seconds: float) -> None:
+        """Wait until there is a record after a number, the older ones are reduced, or nothing follows."""
+        if self.last > number or self.closed or self.generation != generation:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await waiter
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
+
+    def output(self, container: str, at: int) -> str:
+        """Return what a container had written when a record was the newest: at most the last mebibyte."""
+        found = [
+            entry.record
+            for entry in self._until(at)
+            if isinstance(entry.record, ContainerOutput) and entry.record.container.id == container
+        ]
+        found.sort(key=lambda output: output.offset)
+        texts, size, end = list[str](), 0, -1
+        for output in reversed(found):
+            if size > _MOST_OUTPUT:
+                texts.append("… older output is left out\n")
+                break
+            if end >= 0 and output.offset + output.size != end:
+                texts.append("… output is missing here\n")
+            texts.append(output.text)
+            size, end = size + output.size, output.offset
+        return "".join(reversed(texts))
+
+    def explanation(self, uid: str, at: int) -> Callable[[], ReportPage] | None:
+        """Return what explains a pod or a claim as of a record; it takes a while, so that a thread should call it.
+
+        Returns:
+            None if no such pod or claim existed.
+        """
+        documents = self._documents(at)
+        for kind in ("Pod", "ResourceClaim"):
+            for found in documents[kind]:
+                if _uid(found) == uid:
+                    return lambda: self._explain(documents, kind, found)
+        return None
+
+    # --- inside
+
+    def _explain(self, documents: Mapping[str, Sequence[ObjectView]], kind: str, found: ObjectView) -> ReportPage:
+        version = self._version.removeprefix("v")
+        cluster = ClusterView(documents, gates=AllocatorRules.matching(self._gates), version=version)
+        explainer, namespace_name = ClaimExplainer(cluster), object_key(found)
+        noun = "Pod" if kind == "Pod" else "ResourceClaim"
+        page = ReportPage(f"{noun} {'/'.join(namespace_name)}", version)
+        if kind == "Pod":
+            render_pod(page, explain_pod(explainer, found))
+        else:
+            render_claim(page, explainer.explain(cluster.claims[namespace_name]))
+        return page
+
+    def _documents(self, at: int) -> Mapping[str, Sequence[ObjectView]]:
+        objects: dict[str, dict[str, ObjectView]] = {kind: {} for kind in _KINDS.values()}
+        for entry in self._until(at):
+            record = entry.record
+            if isinstance(record, ObjectChanged):
+                known = objects[_KINDS[record.resource]]
+                known.pop(_uid(record.object), None)
+                if record.change != "DELETED":
+                    known[_uid(record.object)] = record.object
+        return {kind: list(known.values()) for kind, known in objects.items()}
+
+    def _until(self, at: int) -> Iterable[PageEntry]:
+        return self._entries[: self._position(at)]
+
+    def _position(self, number: int) -> int:
+        """Return the position after the record of a number."""
+        return bisect_right(self._entries, number, key=lambda entry: entry.record.number)
+
+
+def _uid(obj: ObjectView) -> str:
+    return str(obj["metadata"].get("uid") or "/".join(object_key(obj)))
+
+
+def _short(obj: ObjectView, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {
+        part: {name: content[name] for name in names if name in content}
+        for part, names in fields.items()
+        if (content := obj.get(part)) is not None
+    }
+
+
+def _still_valid(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the newest record of each thing that exists at the end, in their order."""
+    newest: dict[Hashable, Record] = {}
+    gone = set[str]()
+    for record in records:
+        key = _thing(record)
+        if key is not None:
+            newest.pop(key, None)
+            newest[key] = record
+        if isinstance(record, ObjectChanged) and record.change == "DELETED":
+            gone.add(_uid(record.object))
+    for record in sorted(newest.values(), key=lambda record: record.number):
+        subjects = _subjects(record)
+        if not subjects or not gone.issuperset(subjects):
+            yield record
+
+
+def _thing(record: Record) -> Hashable:
+    """Return what a record is the newest state of; None for what has happened once."""
+    match record:
+        case ObjectChanged():
+            return record.resource, _uid(record.object)
+        case PluginConnected() | PluginDisconnected():
+            return "plugin", record.node, record.driver
+        case PluginRefused():
+            return "registration", record.node, record.socket
+        case DriverStarting() | DriverServing() | DriverNotServing() | DriverRefused() | DriverEnded():
+            return "driver", record.driver, getattr(record, "node", "")
+        case ContainerStarted() | ContainerEnded():
+            return type(record), record.container.id
+        case CallEnded():
+            return record.method, record.node, record.driver, record.claims
+        case CdiSpecWritten():
+            return "CDI", record.node, record.driver, record.file
+        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
+            return type(record), record.pod.uid
+        case ClusterStarted() | ClusterEnding() | RunEnded():
+            return type(record)
+        case _:
+            return None
+
+
+def _subjects(record: Record) -> Sequence[str]:
+    """Return the UIDs of what a record is about; it is of no use when all of them are deleted."""
+    match record:
+        case ObjectChanged():
+            return (_uid(record.object),)
+        case ContainerStarted() | ContainerEnded():
+            return (record.container.pod.uid,)
+        case CallEnded():
+            return [claim.uid for claim in record.claims]
+        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
+            return (record.pod.uid,)
+        case _:
+            return ()

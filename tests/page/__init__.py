@@ -1,0 +1,1 @@
+"""The page of a sandbox in a headless Chromium (``make test-page``)."""
