@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -244,7 +244,7 @@ def _shown_info(info: PluginInfo) -> str:
     return f"type {info.type!r}, name {info.name!r}, endpoint {info.endpoint!r}, supported_versions [{versions}]"
 
 
-def shown_answers(answers: dict[str, ClaimAnswer]) -> str:
+def shown_answers(answers: Mapping[str, ClaimAnswer]) -> str:
     """Return answers of NodePrepareResources for people."""
     return "; ".join(f"{uid[:8]}: {shown_answer(answer)}" for uid, answer in answers.items()) or "no entry"
 

@@ -228,10 +228,14 @@ class Workbench:
         return await self.cluster.reserve(created, edited)
 
     async def claim_like(
-        self, other: ConformanceClaim, *, change: Callable[[dict[str, Any]], None] = lambda _: None
+        self,
+        other: ConformanceClaim,
+        *,
+        request: Mapping[str, Any] | None = None,
+        change: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> ConformanceClaim:
-        """Create a claim with the devices of another one, as a force-deleted pod may lead to."""
-        created = await self.cluster.create_claim([self.cluster.request()])
+        """Create a claim with the devices of another one, as the deletion of pods by force may lead to."""
+        created = await self.cluster.create_claim([request or self.cluster.request()])
         self._note(created)
         results = [dict(result) for result in other.results]
         allocation: dict[str, Any] = {

@@ -174,6 +174,9 @@ class Plugin(v1_grpc.DRAPluginServicer):
                 }
                 self._check_free(claim.uid, claims)
             devices = claims[claim.uid]["devices"]
+            if has("P4"):
+                for index, item in enumerate(devices):
+                    item["cdi"]["name"] = f"{claim.uid}-{os.getpid()}-{index}"
             if new or not has("P5"):
                 self._state.write_spec(claim.uid, [item["cdi"] for item in devices])
         return [self._device(claim.uid, item) for item in devices]
@@ -240,9 +243,6 @@ class Plugin(v1_grpc.DRAPluginServicer):
             device_name=item["device"],
             cdi_device_ids=[f"{DRIVER}/gpu={item['cdi']['name']}"],
         )
-        if has("P4"):
-            device.cdi_device_ids.append(f"{DRIVER}/gpu={item['cdi']['name']}")
-            device.request_names.append(f"process-{os.getpid()}")
         if item["share"] and not has("P13"):
             device.share_id = item["share"]
         return device
@@ -357,7 +357,9 @@ class Publisher:
 
     def devices(self) -> list[dict[str, Any]]:
         plain = [{"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(PLAIN)]
-        shared = {"name": "shared-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+        policy = {"default": "10Gi", "validRange": {"min": "10Gi"}}
+        capacity = {"memory": {"value": "80Gi", "requestPolicy": policy}}
+        shared = {"name": "shared-0", "allowMultipleAllocations": True, "capacity": capacity}
         return [*plain, shared]
 
     def publish(self) -> None:

@@ -25,8 +25,8 @@ PROFILE = DriverProfile.model_validate({
     "driver": conformance_driver.DRIVER,
     "expect": {"env": {"GPU_0": "gpu-*"}},
     "configurations": [
-        {"parameters": {"mode": "fast"}, "expect": {"env": {"GPU_0_MODE": "fast"}}},
-        {"parameters": {"mode": "slow"}, "expect": {"env": {"GPU_0_MODE": "slow"}}},
+        {"parameters": {"mode": "fast"}, "expect": {"env": {"GPU_*_MODE": "fast"}}},
+        {"parameters": {"mode": "slow"}, "expect": {"env": {"GPU_*_MODE": "slow"}}},
     ],
     "orphansWithin": 30,
 })  # fmt: skip
