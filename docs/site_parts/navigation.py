@@ -20,7 +20,7 @@ SECTIONS = [
     (
         "How to: test a driver",
         "how-to",
-        ["sandbox", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver", "kind"],
+        ["sandbox", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver", "conformance", "kind"],
     ),
     (
         "How to: deploy a driver",
@@ -41,9 +41,10 @@ SECTIONS = [
         "Reference",
         "reference",
         [
-            "troubleshooting", "commands", "sandbox", "sandbox-output", "sandbox-fidelity", "story-format",
-            "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain", "reading-files", "cel",
-            "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens", "chart", "metrics",
+            "troubleshooting", "conformance", "commands", "sandbox", "sandbox-output", "sandbox-fidelity",
+            "story-format", "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain",
+            "reading-files", "cel", "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens",
+            "chart", "metrics",
             "packaging", "measured",
         ],
     ),

@@ -49,6 +49,8 @@ from dra_kit.sandbox.drivers.project import project_of
 )
 @click.option("--only", default="", metavar="CHECKS", help="groups and checks to run, such as P,U2  [default: all]")
 @click.option("--json", "json_file", type=NewFile(), metavar="FILE", help="write the report as JSON")
+@click.option("--junit", "junit_file", type=NewFile(), metavar="FILE", help="write the report as JUnit XML")
+@click.option("--html", "html_file", type=NewFile(), metavar="FILE", help="write the report as one page")
 @click.pass_context
 def conformance(
     ctx: click.Context,
@@ -62,6 +64,8 @@ def conformance(
     profile: Path | None,
     only: str,
     json_file: Path | None,
+    junit_file: Path | None,
+    html_file: Path | None,
 ) -> None:
     """Judge any DRA driver: registration, prepare, unprepare, slices, health, metadata, API, life-cycle.
 
@@ -73,7 +77,7 @@ def conformance(
     \b
       dra-kit conformance .
       dra-kit conformance --command 'my-driver --node-name {node} --kubeconfig {kubeconfig} --cdi-root {cdi}'
-      dra-kit conformance . --only P,U2 --json report.json
+      dra-kit conformance . --only P,U2 --html report.html
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if sum(item is not None for item in (target, command, socket_dir)) != 1:
         raise click.UsageError("Name one driver: a TARGET, --command or --socket-dir.")
@@ -97,6 +101,10 @@ def conformance(
         click.echo(line)
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_json(verdict), indent=2) + "\n", encoding="utf-8")
+    if junit_file is not None:
+        junit_file.write_text(report.to_junit(verdict), encoding="utf-8")
+    if html_file is not None:
+        html_file.write_text(report.to_html(verdict), encoding="utf-8")
     ctx.exit(0 if verdict.conforms else 1)
 
 

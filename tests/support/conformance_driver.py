@@ -1,7 +1,7 @@
 """A small driver against the raw protocol: right in everything, but for one fault that its first argument names.
 
-It has nothing of dra-kit but the generated gRPC stubs. ``none`` is no fault. Each other fault has the id of the check
-that finds it; ``shared`` is a right driver with one socket for both services.
+It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is right. Each other fault has the id of the
+check that finds it; ``shared`` is a right driver with one socket for both services.
 """
 
 from __future__ import annotations
