@@ -105,7 +105,7 @@ kind-demo: install ## install the driver in that cluster and run a pod with a de
 	$(IN_EXAMPLE) image kind-load kind-demo
 
 .PHONY: test-kind
-test-kind: install ## run two examples and a new project in real clusters of kind (15 minutes; run it manually)
+test-kind: install ## run all four examples and a new project in real clusters of kind (20 minutes; run it manually)
 	$(BIN)/python -m pytest -v tests/kind
 
 .PHONY: kind-down
@@ -182,7 +182,7 @@ golden-projects: install ## after a change of templates/: generate tests/data/pr
 
 .PHONY: chart
 chart: install ## after a change of the chart: generate its schema, README tables, example values and snapshots
-	$(BIN)/python -m dra_kit.project.chart_schema
+	$(BIN)/python -m dra_kit.project.chart_values
 	for example in pizza gpu nic cpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	PYTHONPATH=examples/cpu-driver/src $(BIN)/dra-kit chart examples/cpu-driver/memory \

@@ -41,11 +41,10 @@ SECTIONS = [
         "Reference",
         "reference",
         [
-            "troubleshooting", "conformance", "commands", "sandbox", "sandbox-output", "sandbox-fidelity",
+            "troubleshooting", "conformance", "commands", "sandbox", "sandbox-output", "sandbox-pods", "sandbox-fidelity",
             "story-format", "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain",
             "reading-files", "cel", "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens",
-            "chart", "metrics",
-            "packaging", "measured",
+            "chart", "metrics", "packaging", "measured",
         ],
     ),
     ("Python reference", "reference/api", []),
