@@ -46,6 +46,14 @@ test-examples: install ## run the tests of the GPU driver, without a GPU, and of
 test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GPU; changes no setting
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
+.PHONY: judge-upstream
+judge-upstream: install ## judge Kubernetes' example driver (UPSTREAM=folder with its checkout; needs Go); REPORTS=folder
+	$(BIN)/python -m tests.upstream "$(UPSTREAM)" --reports "$(or $(REPORTS),build/conformance)"
+
+.PHONY: test-conformance
+test-conformance: install ## run drivers with one fault each, and those of the examples, through the conformance checks
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit/conformance
+
 .PHONY: test-crash
 test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes
 	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_CORRUPTIONS=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash

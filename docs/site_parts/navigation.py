@@ -20,7 +20,10 @@ SECTIONS = [
     (
         "How to: test a driver",
         "how-to",
-        ["sandbox", "sandbox-page", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver", "kind"],
+        [
+            "sandbox", "sandbox-page", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver",
+            "conformance", "kind",
+        ],
     ),
     (
         "How to: deploy a driver",
@@ -41,9 +44,9 @@ SECTIONS = [
         "Reference",
         "reference",
         [
-            "troubleshooting", "commands", "sandbox", "sandbox-programs", "sandbox-output", "sandbox-pods",
-            "sandbox-fidelity",
-            "story-format", "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain",
+            "troubleshooting", "conformance", "commands", "sandbox", "sandbox-programs", "sandbox-output",
+            "sandbox-pods", "sandbox-fidelity", "story-format", "story-expectations", "story-driver", "timeline",
+            "lint", "lint-rules", "explain",
             "reading-files", "cel", "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens",
             "chart", "metrics", "packaging", "measured",
         ],

@@ -31,6 +31,7 @@ COMMANDS = {
     "chart": "print the folder of the helm chart, or write the chart of one driver",
     "check": "check whether a cluster and its nodes meet the requirements of DRA drivers",
     "completion": "print the shell script that completes commands, options and files",
+    "conformance": "judge a DRA driver in any language by its sockets, files and objects",
     "controller": "run the controller role: Events on claims, and cluster-wide devices",
     "decommission": "remove a driver from a node: release its claims and undo its effects",
     "dev": "run a driver in a one-process cluster, and restart it whenever its files change",
@@ -56,6 +57,7 @@ COMMANDS = {
 _MODULES: Final = {
     "api": ("api",),
     "app": ("completion",),
+    "conformance": ("conformance",),
     "dev": ("dev",),
     "drain": ("drain",),
     "explain": ("explain", "snapshot"),

@@ -121,7 +121,7 @@ def test_recipes_of_the_makefile_are_shell(answers: Answers, checker: str, tmp_p
 
 def test_makefile_calls_commands_that_there_are(answers: Answers) -> None:
     called = re.findall(r"\$\(BIN\)/dra-kit ([a-z]+)", (PROJECTS / answers.project / "Makefile").read_text())
-    assert set(called) == {"chart", "dev", "lint", "sandbox"}
+    assert set(called) == {"chart", "conformance", "dev", "lint", "sandbox"}
     assert set(called) <= COMMANDS.keys()
 
 

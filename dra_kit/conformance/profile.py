@@ -1,0 +1,115 @@
+"""The profile of a driver: what a check cannot know without the hardware, from a small YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubernetes.manifests.documents import read_values, source_file
+
+FILE: Final = "conformance.yaml"
+"""The profile in a driver's project."""
+
+
+class _Model(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class ExpectedContainer(_Model):
+    """What a container with the claim gets.
+
+    Attributes:
+        env: values of variables, by name; both may have ``*`` for any text.
+        mounts: paths in the container; may have ``*``.
+        device_nodes: paths of device files in the container; may have ``*``.
+    """
+
+    env: dict[str, str] = Field(default_factory=dict)
+    mounts: list[str] = Field(default_factory=list)
+    device_nodes: list[str] = Field(default_factory=list)
+
+    def missing_in(self, edits: SpecEdits) -> Iterator[str]:
+        """Yield what the edits of CDI files lack, in words."""
+        found = [variable.partition("=") for variable in edits.env]
+        for name, value in self.env.items():
+            values = [given for key, _, given in found if fnmatchcase(key, name)]
+            if not values:
+                yield f"variable {name} is missing"
+            elif not any(fnmatchcase(given, value) for given in values):
+                yield f"variable {name} is {' and '.join(map(repr, values))}, expected {value!r}"
+        mounts = [mount.container_path for mount in edits.mounts]
+        yield from (f"mount {path} is missing" for path in self.mounts if not _any(mounts, path))
+        nodes = [node.path for node in edits.device_nodes]
+        yield from (f"device node {path} is missing" for path in self.device_nodes if not _any(nodes, path))
+
+
+def _any(found: list[str], pattern: str) -> bool:
+    return any(fnmatchcase(text, pattern) for text in found)
+
+
+class OpaqueSetting(_Model):
+    """Opaque parameters of the driver, and what a container gets because of them."""
+
+    parameters: dict[str, Any]
+    expect: ExpectedContainer
+
+
+class DriverProfile(_Model):
+    """The profile of a driver.
+
+    Attributes:
+        driver: name of the driver; by default the one that registers.
+        device_class: class of the claims; by default one that selects all devices of the driver.
+        device_classes: a manifest with classes to create first; relative to the profile.
+        request: further fields of a request in v1, such as ``selectors``, ``capacity`` or ``tolerations``.
+        configuration: opaque parameters of all claims; None for none.
+        configurations: opaque parameters that differ in what a container gets, for the precedence of configuration.
+        expect: what a container with a claim of one device gets.
+        devices: how many claims can hold devices at the same time; by default as many as devices are published.
+        orphans_within: seconds after which the driver releases a claim that was deleted without an unprepare.
+        start_within: seconds in which the driver registers and publishes its devices.
+        steady_after: seconds after its start in which the driver may still write its slices.
+    """
+
+    driver: str | None = None
+    device_class: str | None = None
+    device_classes: Path | None = None
+    request: dict[str, Any] = Field(default_factory=dict)
+    configuration: dict[str, Any] | None = None
+    configurations: list[OpaqueSetting] = Field(default_factory=list)
+    expect: ExpectedContainer | None = None
+    devices: int | None = Field(default=None, ge=1)
+    orphans_within: float | None = Field(default=None, gt=0)
+    start_within: float = Field(default=60.0, gt=0)
+    steady_after: float = Field(default=5.0, ge=0)
+
+
+def read_profile(path: Path) -> DriverProfile:
+    """Read the profile in a YAML file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or does not have the shape of a profile.
+    """
+    values = read_values(source_file(path))
+    if len(values) != 1 or not isinstance(values[0], Mapping):
+        raise ConfigurationError(f"profile {path} must be one YAML document with a mapping; see {_PAGE}")
+    try:
+        profile = DriverProfile.model_validate(values[0])
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise ConfigurationError(f"profile {path} is invalid: {problems}; see {_PAGE}") from None
+    if profile.device_classes is not None:
+        profile = profile.model_copy(update={"device_classes": path.parent / profile.device_classes})
+    return profile
+
+
+_PAGE: Final = "docs/how-to/conformance.md"

@@ -1,0 +1,238 @@
+"""A run: the driver is started, checked by one check after the other, and stopped."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from dra_kit.conformance import prepare, registration, unprepare
+from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceCheck, selected
+from dra_kit.conformance.cluster import ConformanceCluster
+from dra_kit.conformance.kubelet import ConformanceKubelet
+from dra_kit.conformance.profile import DriverProfile
+from dra_kit.conformance.subject import DriverCommand, DriverUnderTest, NodePlaces
+from dra_kit.conformance.workbench import (
+    CheckBlocked,
+    CheckFailure,
+    CheckFunction,
+    CheckNotApplicable,
+    Workbench,
+)
+from dra_kit.errors import KubeError, KubeletError
+from dra_kit.sandbox.directory import mark_of, sandbox_directory
+
+FUNCTIONS: Final[dict[str, CheckFunction]] = {**registration.CHECKS, **prepare.CHECKS, **unprepare.CHECKS}
+"""What each check does, by id."""
+_ROOT: Final = "kl"  # sandbox directories have 13 bytes, so that this is as long as /var/lib/kubelet
+
+
+class CheckStatus(enum.StrEnum):
+    """What came of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_APPLICABLE = "not applicable"
+    BLOCKED = "not judged"
+
+
+class CheckOutcome(Struct, frozen=True):
+    """The result of a check.
+
+    Attributes:
+        check: the check.
+        status: what came of it.
+        evidence: of a failure, at most ten lines; otherwise why it does not apply or could not be judged.
+        seconds: how long it took.
+    """
+
+    check: ConformanceCheck
+    status: CheckStatus
+    evidence: Sequence[str] = ()
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it decides against the driver."""
+        return self.check.level is CheckLevel.MUST and self.status in {CheckStatus.FAILED, CheckStatus.BLOCKED}
+
+
+class ConformanceReport(Struct, frozen=True):
+    """The verdict on a driver.
+
+    Attributes:
+        driver: its name; empty if it never registered.
+        subject: how it was started or found.
+        outcomes: in the order of the catalogue.
+    """
+
+    driver: str
+    subject: str
+    outcomes: Sequence[CheckOutcome]
+
+    @property
+    def conforms(self) -> bool:
+        """Whether no check that a driver must pass decides against it."""
+        return not any(outcome.counts for outcome in self.outcomes)
+
+    def having(self, status: CheckStatus) -> list[CheckOutcome]:
+        """Return the outcomes with a status."""
+        return [outcome for outcome in self.outcomes if outcome.status is status]
+
+
+class ConformanceSettings(Struct, frozen=True, kw_only=True):
+    """What is judged, and by what.
+
+    Attributes:
+        subject: how the driver is started or found, for people.
+        command: returns the command that starts the driver on a node; None if others start it.
+        profile: of the driver.
+        only: groups and ids of checks, such as ``P,U2``; empty for all.
+        socket_dir: the kubelet's root directory of a driver that others start; None for a temporary one.
+        cdi_dir: its directory of CDI files; None for ``cdi`` in the root directory.
+        node: name of the node.
+    """
+
+    subject: str
+    command: Callable[[NodePlaces], DriverCommand] | None
+    profile: DriverProfile
+    only: str = ""
+    socket_dir: Path | None = None
+    cdi_dir: Path | None = None
+    node: str = "node-1"
+
+
+class RunProgress:
+    """Is notified of the progress of a run; the methods of this base class are no-ops."""
+
+    def waiting(self, places: NodePlaces) -> None:
+        """Note that the run waits for a driver that others start."""
+
+    def begins(self, check: ConformanceCheck) -> None:
+        """Note that a check begins."""
+
+    def ends(self, outcome: CheckOutcome) -> None:
+        """Note the outcome of a check."""
+
+
+async def judge(settings: ConformanceSettings, progress: RunProgress | None = None) -> ConformanceReport:
+    """Run the checks, and return the verdict.
+
+    Raises:
+        ConfigurationError: the driver's program cannot be run.
+        ValueError: ``only`` names an unknown check.
+    """
+    checks = [check for check in selected(settings.only) if check.id in FUNCTIONS]
+    progress = progress or RunProgress()
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(sandbox_directory())
+        places = _places(directory, settings)
+        cluster = await stack.enter_async_context(
+            ConformanceCluster(places, settings.profile, directory / "apiserver.sock")
+        )
+        kubelet = ConformanceKubelet(places.root)
+        stack.push_async_callback(kubelet.close)
+        subject = DriverUnderTest(settings.command(places) if settings.command is not None else None, places)
+        stack.push_async_callback(subject.kill)
+        bench = Workbench(settings.profile, places, cluster, kubelet, subject)
+        if settings.command is None:
+            progress.waiting(places)
+        return await _Run(bench, settings, progress).run(checks)
+
+
+def _places(directory: Path, settings: ConformanceSettings) -> NodePlaces:
+    root = settings.socket_dir or directory / _ROOT
+    places = NodePlaces(
+        node=settings.node,
+        root=root,
+        cdi=settings.cdi_dir or root / "cdi",
+        kubeconfig=(root if settings.socket_dir else directory) / "kubeconfig",
+        logs=directory / "logs",
+        scratch=directory / "scratch",
+        mark=mark_of(directory),
+    )
+    for folder in (places.plugins, places.registry, places.cdi, places.logs, places.scratch):
+        folder.mkdir(parents=True, exist_ok=True)
+    return places
+
+
+class _Run:
+    """The checks of one run."""
+
+    def __init__(self, bench: Workbench, settings: ConformanceSettings, progress: RunProgress) -> None:
+        self._bench = bench
+        self._settings = settings
+        self._progress = progress
+        self._given_up = ""
+
+    async def run(self, checks: Sequence[ConformanceCheck]) -> ConformanceReport:
+        outcomes = []
+        for check in checks:
+            self._progress.begins(check)
+            outcome = await self._outcome(check)
+            outcomes.append(outcome)
+            self._progress.ends(outcome)
+        return ConformanceReport(self._bench.driver, self._settings.subject, outcomes)
+
+    async def _outcome(self, check: ConformanceCheck) -> CheckOutcome:
+        started = time.monotonic()
+        if not self._given_up:
+            await self._bring_up()
+        if self._given_up:
+            first = check.id == "R1"
+            status = CheckStatus.FAILED if first else CheckStatus.BLOCKED
+            evidence = self._given_up.splitlines() if first else ["the driver does not register: see R1"]
+            return CheckOutcome(check, status, evidence, time.monotonic() - started)
+        status, evidence = await self._checked(FUNCTIONS[check.id])
+        await self._bench.clean_up()
+        return CheckOutcome(check, status, evidence, time.monotonic() - started)
+
+    async def _checked(self, function: CheckFunction) -> tuple[CheckStatus, list[str]]:
+        try:
+            await function(self._bench)
+        except CheckFailure as failure:
+            return CheckStatus.FAILED, failure.evidence
+        except CheckNotApplicable as reason:
+            return CheckStatus.NOT_APPLICABLE, [str(reason)]
+        except CheckBlocked as reason:
+            return CheckStatus.BLOCKED, CheckFailure(str(reason)).evidence
+        except (KubeletError, KubeError) as error:
+            return CheckStatus.BLOCKED, [str(error)]
+        return CheckStatus.PASSED, []
+
+    async def _bring_up(self) -> None:
+        """Have one process of the driver run and be registered, as before the first check."""
+        bench = self._bench
+        try:
+            if bench.subject.can_start and (
+                sum(instance.alive for instance in bench.subject.instances) != 1 or bench.kubelet.plugin is None
+            ):
+                await bench.restart(kill=True)
+            elif bench.kubelet.plugin is None:
+                await bench.register()
+        except CheckBlocked as first:
+            if not bench.subject.can_start:
+                self._given_up = str(first)
+                return
+            await self._start_over(str(first))
+
+    async def _start_over(self, reason: str) -> None:
+        """Start the driver on a node without its leftovers; give up if it does not register then either."""
+        bench = self._bench
+        await bench.subject.kill()
+        for path in (*bench.kubelet.sockets(), *bench.kubelet.service_sockets()):
+            path.unlink(missing_ok=True)
+        try:
+            await bench.restart(kill=True)
+        except CheckBlocked:
+            self._given_up = reason
+
+
+def missing_functions() -> list[str]:
+    """Return the ids of the catalogue that no function checks."""
+    return [check for check in CATALOGUE if check not in FUNCTIONS]

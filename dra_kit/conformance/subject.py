@@ -1,0 +1,281 @@
+"""The driver that is judged: started from a TARGET or a command, or found by its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE
+from dra_kit.text import did_you_mean
+
+STOP_SECONDS: Final = 30.0
+"""Seconds between SIGTERM and SIGKILL, as Kubernetes gives to a pod by default."""
+_LOG_BYTES: Final = 64 * 1024
+_PLACEHOLDER: Final = re.compile(r"\{([a-z_]*)\}")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+class NodePlaces(Struct, frozen=True):
+    """Where the parts of the simulated node are.
+
+    Attributes:
+        node: name of the Node object.
+        root: the kubelet's root directory, with ``plugins`` and ``plugins_registry``.
+        cdi: directory of CDI files.
+        kubeconfig: leads to the API server.
+        logs: directory of the output of the driver's processes.
+        scratch: a directory for files of the driver itself.
+        mark: value that all processes have in their environment; empty for none.
+    """
+
+    node: str
+    root: Path
+    cdi: Path
+    kubeconfig: Path
+    logs: Path
+    scratch: Path
+    mark: str = ""
+
+    @property
+    def plugins(self) -> Path:
+        """Directory of the service sockets."""
+        return self.root / "plugins"
+
+    @property
+    def registry(self) -> Path:
+        """Directory of the registration sockets."""
+        return self.root / "plugins_registry"
+
+    def placeholders(self, pod_uid: str) -> dict[str, str]:
+        """Return what replaces ``{name}`` in a command."""
+        return {
+            "node": self.node,
+            "kubelet": str(self.root),
+            "plugins": str(self.plugins),
+            "registry": str(self.registry),
+            "cdi": str(self.cdi),
+            "kubeconfig": str(self.kubeconfig),
+            "pod_uid": pod_uid,
+        }
+
+    def environment(self, pod_uid: str) -> dict[str, str]:
+        """Return variables by the names of Kubernetes' example driver and of ``dra-kit node``."""
+        found = {
+            "KUBECONFIG": str(self.kubeconfig),
+            "NODE_NAME": self.node,
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": str(self.registry),
+            "KUBELET_PLUGINS_DIRECTORY_PATH": str(self.plugins),
+            "CDI_ROOT": str(self.cdi),
+            "NRI_SOCKET": str(self.root / "nri.sock"),
+            "DRA_KUBECONFIG": str(self.kubeconfig),
+            "DRA_NODE_NAME": self.node,
+            "DRA_KUBELET_DIR": str(self.root),
+            "DRA_CDI_DIR": str(self.cdi),
+            "DRA_NRI_SOCKET": str(self.root / "nri.sock"),
+            MARK_VARIABLE: self.mark,
+        }
+        return found | ({"POD_UID": pod_uid, "DRA_POD_UID": pod_uid} if pod_uid else {})
+
+
+class DriverCommand(Struct, frozen=True):
+    """The command that starts a driver.
+
+    Attributes:
+        words: program and arguments, with placeholders; leading ``NAME=value`` are variables.
+        variables: further variables of its environment, which may have placeholders.
+        rolling: whether a second process can run beside the first: it knows the UID of its pod.
+    """
+
+    words: tuple[str, ...]
+    variables: Mapping[str, str] = {}
+    rolling: bool = False
+
+    @classmethod
+    def parse(cls, text: str, places: NodePlaces) -> DriverCommand:
+        """Read a command as a shell splits it, without a shell.
+
+        Raises:
+            ConfigurationError: it is empty, its quotes do not match, the program is missing, or a placeholder is
+                unknown.
+        """
+        known = places.placeholders("")
+        for name in _PLACEHOLDER.findall(text):
+            if name not in known:
+                raise ConfigurationError(
+                    f"--command has the unknown placeholder {{{name}}}{did_you_mean(name, known) or ';'} placeholders: "
+                    f"{', '.join(f'{{{item}}}' for item in known)}"
+                )
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ConfigurationError(f"--command {text!r} cannot be split: {error}; correct its quotes") from None
+        count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+        if count == len(words):
+            raise ConfigurationError(f"--command {text!r} has no program; name the driver's program first")
+        if shutil.which(words[count]) is None:
+            raise ConfigurationError(
+                f"--command: program {words[count]} is not found or not executable; name its path, or add its "
+                "directory to PATH"
+            )
+        variables = dict(word.split("=", 1) for word in words[:count])
+        return cls(tuple(words[count:]), variables, rolling="{pod_uid}" in text)
+
+    @classmethod
+    def of_target(cls, target: str, variables: Mapping[str, str]) -> DriverCommand:
+        """Return the command that runs the node role of a TARGET; ``variables`` are its settings."""
+        # fake devices of a driver are not below /dev
+        words = (sys.executable, "-m", "dra_kit", "node", target, "--no-check-device-nodes")
+        return cls(words, variables, rolling=True)
+
+
+class DriverInstance:
+    """One process of the driver."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, pod_uid: str) -> None:
+        self._process = process
+        self._log = log
+        self.pod_uid: str = pod_uid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.returncode is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, minus the signal's number for a signal; None while it runs."""
+        return self._process.returncode
+
+    def output(self) -> str:
+        """Return the newest part of what it wrote."""
+        with self._log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+            return file.read().decode(errors="replace")
+
+    def last_lines(self, count: int = 4) -> list[str]:
+        """Return the last lines that it wrote."""
+        return [line for line in self.output().splitlines() if line.strip()][-count:]
+
+    async def stop(self, timeout: float = STOP_SECONDS) -> bool:
+        """Send SIGTERM, and SIGKILL if it does not exit in time; return whether it exited in time."""
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+            return False
+        self._signal(signal.SIGKILL)  # what it started
+        return True
+
+    async def kill(self) -> None:
+        """Kill it as by ``kill -9``; it is gone when this returns."""
+        self._signal(signal.SIGKILL)
+        await self._process.wait()
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait until it exits; return whether it did in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._process.wait()
+        return not self.alive
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+class DriverUnderTest:
+    """The driver that is judged.
+
+    Args:
+        command: starts it; None if it is started by others, and then it can be neither stopped nor restarted.
+        places: of the node.
+    """
+
+    def __init__(self, command: DriverCommand | None, places: NodePlaces) -> None:
+        self._command = command
+        self._places = places
+        self._started = 0
+        self.instances: list[DriverInstance] = []
+
+    @property
+    def can_start(self) -> bool:
+        """Whether it can be started here, and so stopped, killed and restarted."""
+        return self._command is not None
+
+    @property
+    def can_roll(self) -> bool:
+        """Whether a second process can run beside the first."""
+        return self._command is not None and self._command.rolling
+
+    @property
+    def instance(self) -> DriverInstance | None:
+        """The process that was started last; None if there is none here."""
+        return self.instances[-1] if self.instances else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, as far as that is known here."""
+        return self._command is None or any(instance.alive for instance in self.instances)
+
+    async def start(self, pod_uid: str = "", *, prefix: Sequence[str] = ()) -> DriverInstance:
+        """Start a process of it, and do not wait.
+
+        Args:
+            pod_uid: UID of its pod, which distinguishes processes of a rolling update.
+            prefix: words before the command, such as those of ``unshare``.
+
+        Raises:
+            ConfigurationError: it is started by others, or the program cannot be run.
+        """
+        if self._command is None:
+            raise ConfigurationError("the driver is started by others; use --command to let dra-kit start it")
+        known = self._places.placeholders(pod_uid)
+        words = [*prefix, *(_filled(word, known) for word in self._command.words)]
+        variables = {name: _filled(value, known) for name, value in self._command.variables.items()}
+        self._started += 1
+        log = self._places.logs / f"driver-{self._started}.log"
+        with log.open("wb") as output:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *words,
+                    env=os.environ | self._places.environment(pod_uid) | variables,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ConfigurationError(f"driver {words[0]} cannot be started: {error.strerror}; correct it") from None
+        instance = DriverInstance(process, log, pod_uid)
+        self.instances.append(instance)
+        return instance
+
+    async def kill(self) -> None:
+        """Kill all of its processes."""
+        for instance in self.instances:
+            await instance.kill()
+        self.instances.clear()
+
+    async def stop(self) -> None:
+        """Stop all of its processes."""
+        for instance in self.instances:
+            await instance.stop()
+        self.instances.clear()
+
+
+def _filled(text: str, known: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), text)

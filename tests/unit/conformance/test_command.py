@@ -1,0 +1,142 @@
+"""dra-kit conformance: arguments, exit codes, a driver that others start, and the drivers of the examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from click.testing import CliRunner
+
+from dra_kit.cli.app import cli
+from dra_kit.conformance.profile import ExpectedContainer, read_profile
+from dra_kit.errors import ConfigurationError
+from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
+from tests.support import conformance_driver
+
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLES = REPOSITORY / "examples"
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """The path of a socket has at most 107 bytes."""
+    with TemporaryDirectory(prefix="dra-") as directory:
+        yield Path(directory)
+
+
+def shown(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["conformance", *arguments])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "Name one driver: a TARGET, --command or --socket-dir."),
+        (["--command", "true", "--socket-dir", "."], "Name one driver"),
+        (["--command", "true", "--cdi-dir", "."], "--cdi-dir requires --socket-dir."),
+        (["--command", "true", "--only", "Z1"], "--only Z1: Z1 is neither a group nor a check"),
+        (
+            ["--command", "true {nodes}"],
+            'has the unknown placeholder {nodes}; did you mean "node"?',
+        ),
+        (["--command", "no-such-driver"], "program no-such-driver is not found or not executable"),
+        (["--command", "A=b"], "has no program"),
+        (["--command", "'x"], "cannot be split: No closing quotation"),
+    ],
+)
+def test_wrong_arguments_exit_with_2(arguments: list[str], text: str) -> None:
+    code, output = shown(*arguments)
+    assert code == 2
+    assert text in output
+
+
+def test_unknown_field_of_a_profile_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text("deviceclass: gpu\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"profile .* is invalid: deviceclass: Extra inputs"):
+        read_profile(file)
+
+
+def test_expectations_have_patterns() -> None:
+    edits = SpecEdits(
+        env=("GPU_0=gpu-7", "MODE=fast"),
+        mounts=(Mount(host_path="/a", container_path="/opt/gpu"),),
+        device_nodes=(DeviceNode(path="/dev/gpu0"),),
+    )
+    met = ExpectedContainer(env={"GPU_*": "gpu-*"}, mounts=["/opt/*"], device_nodes=["/dev/gpu[0-9]"])
+    assert list(met.missing_in(edits)) == []
+    unmet = ExpectedContainer(env={"MODE": "slow", "NONE": "*"}, mounts=["/x"], device_nodes=["/y"])
+    assert list(unmet.missing_in(edits)) == [
+        "variable MODE is 'fast', expected 'slow'",
+        "variable NONE is missing",
+        "mount /x is missing",
+        "device node /y is missing",
+    ]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_driver_that_exits_at_once_fails_r1_and_nothing_else_is_judged(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    code, output = shown("--command", "sh -c 'echo no hardware; exit 3'", "--only", "R1,P2", "--json", str(file))
+    assert code == 1
+    assert "no DRA plugin registered" in output
+    assert "the driver's process exited with 3" in output
+    assert "log: no hardware" in output
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert [(check["id"], check["status"]) for check in found["checks"]] == [("R1", "failed"), ("P2", "not judged")]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_driver_that_others_start_is_judged_by_its_sockets(short_directory: Path, tmp_path: Path) -> None:
+    root, report = short_directory / "kubelet", tmp_path / "report.json"
+    command = [sys.executable, "-m", "dra_kit", "conformance", "--socket-dir", str(root), "--json", str(report)]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen([*command, "--only", "R,P2,P4,U2"], env=environment, stdout=subprocess.PIPE) as suite:
+        end = time.monotonic() + 60
+        while not (root / "kubeconfig").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        variables = {
+            "KUBECONFIG": str(root / "kubeconfig"),
+            "NODE_NAME": "node-1",
+            "KUBELET_PLUGINS_DIRECTORY_PATH": str(root / "plugins"),
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": str(root / "plugins_registry"),
+            "CDI_ROOT": str(root / "cdi"),
+        }
+        words = [sys.executable, "-m", conformance_driver.__name__, "none"]
+        with subprocess.Popen(words, env=environment | variables) as driver:
+            output, _ = suite.communicate(timeout=200)
+            driver.terminate()
+    assert suite.returncode == 0, output.decode()
+    checks = {check["id"]: check for check in json.loads(report.read_text(encoding="utf-8"))["checks"]}
+    assert checks["P2"]["status"] == checks["U2"]["status"] == "passed"
+    assert checks["P4"]["evidence"] == ["dra-kit did not start the driver; use a TARGET or --command"]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["pizza", "gpu", "cpu", "nic"])
+def test_drivers_of_the_examples_pass_every_check(name: str, tmp_path: Path) -> None:
+    report, project = tmp_path / "report.json", EXAMPLES / f"{name}-driver"
+    done = subprocess.run(
+        [sys.executable, "-m", "dra_kit", "conformance", ".", "--json", str(report)],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": f"{project / 'src'}:{REPOSITORY}"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    found = json.loads(report.read_text(encoding="utf-8"))
+    unmet = [check for check in found["checks"] if check["status"] not in {"passed", "not applicable"}]
+    assert unmet == []
+    assert all(check["evidence"] for check in found["checks"] if check["status"] == "not applicable")
