@@ -19,7 +19,7 @@ from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.conformance import report, runner
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
-from dra_kit.conformance.subject import SubjectCommand, NodePlaces
+from dra_kit.conformance.subject import NodePlaces, SubjectCommand
 from dra_kit.sandbox.drivers.project import project_of
 
 

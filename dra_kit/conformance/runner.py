@@ -16,7 +16,7 @@ from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceChec
 from dra_kit.conformance.cluster import ConformanceCluster
 from dra_kit.conformance.kubelet import ConformanceKubelet
 from dra_kit.conformance.profile import DriverProfile
-from dra_kit.conformance.subject import SubjectCommand, DriverUnderTest, NodePlaces
+from dra_kit.conformance.subject import DriverUnderTest, NodePlaces, SubjectCommand
 from dra_kit.conformance.workbench import (
     CheckBlocked,
     CheckFailure,
