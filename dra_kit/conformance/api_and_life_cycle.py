@@ -256,7 +256,7 @@ async def l1(bench: Workbench) -> None:
     assert instance is not None  # noqa: S101 - started here
     if not await instance.stop():
         raise CheckFailure(f"the process runs {STOP_SECONDS:g} s after SIGTERM", *bench.last_output())
-    require_same_slices(before, versions_of(await own_slices(bench)), "after SIGTERM and the end of the process:")
+    require_same_slices(before, versions_of(await own_slices(bench)), "the process has exited after SIGTERM")
 
 
 async def l2(bench: Workbench) -> None:

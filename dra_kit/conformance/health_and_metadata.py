@@ -54,7 +54,7 @@ def _services(bench: Workbench) -> list[str]:
     Raises:
         CheckNotApplicable: it advertises none.
     """
-    advertised = [service for service in HEALTH_SERVICES if service in bench.plugin.info.supported_versions]
+    advertised: list[str] = [service for service in HEALTH_SERVICES if service in bench.plugin.info.supported_versions]
     if not advertised:
         raise CheckNotApplicable("the driver advertises no health service")
     return advertised
@@ -87,7 +87,7 @@ class _HealthStream:
 
 @asynccontextmanager
 async def _stream(bench: Workbench, service: str) -> AsyncIterator[_HealthStream]:
-    """Open a stream that nobody reads until :meth:`_HealthStream.report` is called."""
+    """Open a stream, and read nothing until :meth:`_HealthStream.report` is called."""
     client = PluginClient(
         bench.kubelet.reachable(bench.plugin.info.endpoint), SUPPORTED_SERVICES[0], health_service=service
     )
@@ -187,16 +187,16 @@ async def h5(bench: Workbench) -> None:
             for _ in range(_STREAMS):
                 stream = await stack.enter_async_context(_stream(bench, service))
                 try:
-                    await stream.report()  # and then nobody reads from it any more
+                    await stream.report()  # and then it is not read any more
                 except CheckFailure as failure:
                     raise CheckFailure(
-                        f"{_STREAMS} streams were opened, and nobody reads those that are open", *failure.evidence
+                        f"{_STREAMS} streams were opened, and those that are open are not read", *failure.evidence
                     ) from None
             try:
                 answers = await bench.kubelet.prepare([claim.reference], timeout=REPORT_SECONDS)
             except KubeletError as error:
                 raise CheckFailure(
-                    f"{_STREAMS} streams of {service} are open, and nobody reads them", str(error),
+                    f"{_STREAMS} streams of {service} are open and not read", str(error),
                     *bench.last_output(),
                 ) from None  # fmt: skip
         if answers[claim.uid].error:
@@ -233,7 +233,7 @@ class _MetadataFile(Struct, frozen=True):
         while text := text.strip():
             document, end = decoder.raw_decode(text)
             if not isinstance(document, dict):
-                raise ValueError(f"a document is {type(document).__name__}, expected an object")
+                raise ValueError(f"a document is {document!r:.80}, expected an object")  # noqa: TRY004 - of the text
             found.append(document)
             text = text[end:]
         return found

@@ -106,11 +106,11 @@ class DriverProfile(_Model):
     orphans_within: float | None = Field(default=None, gt=0)
     start_within: float = Field(default=60.0, gt=0)
     steady_after: float = Field(default=5.0, ge=0)
-    restored_within: float = Field(default=60.0, gt=0)
+    restored_within: float = Field(default=90.0, gt=0)
     without_devices: dict[str, str] | None = None
     metadata_updated_within: float | None = Field(default=None, gt=0)
     rbac: DriverRights | None = None
-    api_versions: list[Literal["v1", "v1beta2", "v1beta1"]] = Field(default_factory=lambda: ["v1"])
+    api_versions: list[Literal["v1", "v1beta2", "v1beta1"]] = ["v1"]
 
 
 def read_profile(path: Path) -> DriverProfile:

@@ -123,6 +123,7 @@ async def _require_restored(bench: Workbench, before: Sequence[Slice], what: str
 
 
 async def delete_slice(bench: Workbench, item: Slice) -> None:
+    """Delete a slice, if it exists."""
     with suppress(NotFound):  # the driver may just replace it
         await bench.cluster.client.delete(RESOURCE_SLICES, item["metadata"]["name"])
 
@@ -188,13 +189,23 @@ async def _require_no_writes(bench: Workbench, when: str, allowed: int = 0) -> N
 async def s3(bench: Workbench) -> None:
     """Compare slices before and after a restart."""
     bench.require_start()
-    before = versions_of(await published(bench))
+    await published(bench)
+    await asyncio.sleep(bench.profile.steady_after)
+    before = versions_of(await own_slices(bench))
+    await asyncio.sleep(SETTLE_SECONDS)
+    if versions_of(await own_slices(bench)) != before:
+        raise CheckBlocked("slices are written without a restart, too: see S2")
     await bench.restart(kill=True)
     await asyncio.sleep(bench.profile.steady_after)
     require_same_slices(before, versions_of(await own_slices(bench)), "the driver was killed and started again")
 
 
 def require_same_slices(before: Mapping[str, str], after: Mapping[str, str], when: str) -> None:
+    """Compare what :func:`versions_of` returned.
+
+    Raises:
+        CheckFailure: slices have come, gone or changed.
+    """
     problems = [f"slice {name} is gone" for name in before if name not in after]
     problems += [f"slice {name} is new" for name in after if name not in before]
     problems += [
@@ -369,7 +380,7 @@ async def s11(bench: Workbench) -> None:
         raise CheckNotApplicable("the driver publishes no device with a taint")
     tainted = [item for item in slices if _times([item])]
     if any(not device.get("taints") for item in tainted for device in item["spec"]["devices"]):
-        await _edit(bench, tainted)  # a device without a taint: nobody could know the time of one that is gone
+        await _edit(bench, tainted)  # a device without a taint: the time of one that is gone is unknown
         if not await _restored(bench, names_of(slices)):
             await end_driver(bench)
             raise CheckBlocked("the driver does not restore a slice that was edited: see S4")
@@ -447,6 +458,7 @@ async def s13(bench: Workbench) -> None:
 
 
 def foreign_slice(name: str, driver: str, node: str) -> dict[str, Any]:
+    """Return a slice with one device, of another driver or another node."""
     return {
         "apiVersion": RESOURCE_SLICES.api_version,
         "kind": RESOURCE_SLICES.kind,

@@ -46,6 +46,7 @@ FAULT = sys.argv[1] if __name__ == "__main__" else "none"
 PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
 LEASE = 10
+TAINT = {"key": f"{DRIVER}/hot", "effect": "NoSchedule"}
 METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 
 
@@ -275,7 +276,7 @@ class Plugin(v1_grpc.DRAPluginServicer):
 
     def _allocated(self, claim: Mapping[str, Any]) -> list[dict[str, Any]]:
         allocation = claim["status"]["allocation"]["devices"]
-        devices = []
+        devices: list[dict[str, Any]] = []
         for index, result in enumerate(allocation["results"]):
             if result["driver"] != DRIVER and not has("P9"):
                 continue
@@ -468,20 +469,21 @@ class Publisher:
     def devices(self) -> list[dict[str, Any]]:
         if "NO_DEVICES" in os.environ:
             return []
-        plain = [{"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(PLAIN)]
+        plain: list[dict[str, Any]] = [
+            {"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(PLAIN)
+        ]
         policy = {"default": "10Gi", "validRange": {"min": "10Gi"}}
         capacity = {"memory": {"value": "80Gi", "requestPolicy": policy}}
         shared = {"name": "shared-0", "allowMultipleAllocations": True, "capacity": capacity}
-        tainted = {"name": "tainted-0", "taints": [{"key": f"{DRIVER}/hot", "effect": "NoSchedule"}]}
-        devices = [*plain, shared, tainted]
-        return [device | {"taints": tainted["taints"]} for device in devices] if has("S15") else devices
+        devices = [*plain, shared, {"name": "tainted-0", "taints": [TAINT]}]
+        return [device | {"taints": [TAINT]} for device in devices] if has("S15") else devices
 
     def slices(self) -> dict[str, dict[str, Any]]:
         """Return the specs by name: two pools, one of them with counters."""
-        common = {"driver": DRIVER, "nodeName": self._node}
-        pool = {"name": self._node, "generation": 1, "resourceSliceCount": 1}
+        common: dict[str, Any] = {"driver": DRIVER, "nodeName": self._node}
+        pool: dict[str, Any] = {"name": self._node, "generation": 1, "resourceSliceCount": 1}
         found = {"": {**common, "pool": pool, "devices": self.devices()}}
-        if has("S6"):
+        if has("S6") and "NO_DEVICES" not in os.environ:
             found["-stale"] = {**common, "pool": {**pool, "generation": 0}, "devices": [{"name": "old"}]}
         if "NO_DEVICES" not in os.environ:
             parts = {"name": f"{self._node}-parts", "generation": 1, "resourceSliceCount": 2}
@@ -518,7 +520,9 @@ class Publisher:
                 raise
             self._create(name, spec)
             return
-        rewrite = has("S2") or (has("S12") and not spec.get("devices") and "-counters" not in name)
+        empty = not spec.get("devices")
+        again = not empty and name not in self._accepted
+        rewrite = (has("S2") and again) or (has("S12") and empty and "-counters" not in name)
         if self._same(name, found["spec"], spec) and not rewrite:
             return
         if has("S4") and name in self._created:
@@ -530,7 +534,6 @@ class Publisher:
             for taint, before in zip(device.get("taints", []), old.get(device["name"], []), strict=False):
                 taint["timeAdded"] = f"2020-01-01T00:00:{self._writes:02}Z" if has("S11") else before["timeAdded"]
         if rewrite:
-            new["devices"] = [*new["devices"], {"name": f"new-{self._writes}"}][: None if has("S2") else 0]
             found["metadata"]["labels"] = {"writes": str(self._writes)}
         found["spec"] = new
         self._store(name, spec, self._api.call(self._api.resource(f"resourceslices/{name}"), found, "PUT"))
@@ -576,9 +579,13 @@ class Publisher:
                 with suppress(OSError):
                     self._create("big", wrong)
         if has("L3") and "POD_UID" in os.environ:
-            for name in self.slices():
-                with suppress(OSError):
-                    self._api.call(self._api.resource(f"resourceslices/{name}"), method="DELETE")
+            with suppress(OSError):
+                self.remove()
+        if has("S3"):
+            with suppress(OSError):
+                found = self._api.call(self._api.resource(f"resourceslices/{self._node}-{DRIVER}"))
+                found["metadata"]["labels"] = {"process": str(os.getpid())}
+                self._api.call(self._api.resource(f"resourceslices/{self._node}-{DRIVER}"), found, "PUT")
         if has("S13"):
             for item in self._api.call(self._api.resource("resourceslices"))["items"]:
                 if item["spec"]["driver"] == DRIVER and item["spec"].get("nodeName") != self._node:
@@ -590,7 +597,7 @@ class Publisher:
             self._api.call(self._api.resource(f"resourceslices/{name}"), method="DELETE")
 
     def after(self, parent: int, ended: Path) -> None:
-        """Write a slice when the driver's process has gone that was told to end."""
+        """Write a slice when the driver's process has gone that got SIGTERM."""
         while Path(f"/proc/{parent}").exists():
             time.sleep(0.02)
         if ended.exists():
@@ -715,61 +722,72 @@ def serve(path: Path, *parts: Any) -> grpc.Server:
     return server
 
 
+def start_servers(api: Api, registrar: Path, endpoint: Path, parts: list[Any]) -> list[grpc.Server]:
+    """Serve the services, in the right order."""
+    if FAULT in {"shared", "R10"}:
+        return [serve(registrar, Registration(api, ""), *(parts if FAULT == "shared" else ()))]
+    registration_part = Registration(api, str(endpoint))
+    if has("R9"):
+        servers = [serve(registrar, registration_part)]
+        time.sleep(1.0)
+        return [*servers, serve(endpoint, *parts)]
+    return [serve(endpoint, *parts), serve(registrar, registration_part)]
+
+
+def remove_leftovers(directory: Path, registry: Path, cdi: Path) -> None:
+    """Remove sockets that no process serves, and temporary files."""
+    for stale in (*directory.glob("*.sock"), *registry.glob(f"{DRIVER}*.sock")):
+        if not listening(stale) and not has("R6"):
+            stale.unlink(missing_ok=True)
+    for left in cdi.glob(f".{DRIVER}-*.tmp"):
+        if not has("U6"):
+            left.unlink(missing_ok=True)
+
+
+def end(publisher: Publisher, servers: list[grpc.Server], sockets: list[Path], ended: Path) -> None:
+    """Do what SIGTERM asks for."""
+    ended.touch()
+    if has("L1") and "POD_UID" not in os.environ:
+        publisher.remove()
+    if not has("R7"):
+        for server in servers[::-1]:
+            server.stop(1.0).wait()
+        for path in sockets:
+            path.unlink(missing_ok=True)
+    os._exit(0)
+
+
 def main() -> None:
     uid = os.environ.get("POD_UID", "")
     directory = Path(os.environ["KUBELET_PLUGINS_DIRECTORY_PATH"], DRIVER)
     directory.mkdir(parents=True, exist_ok=True)
-    registry = Path(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"])
-    if has("L2") and any(path.is_dir() for path in registry.iterdir()):
-        threading.Event().wait()
+    registry, cdi = Path(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"]), Path(os.environ["CDI_ROOT"])
     endpoint = directory / (f"dra-{uid}{'-' * 60 * has('R8')}.sock" if uid else "dra.sock")
     registrar = registry / (f"{DRIVER}-{uid}-reg.sock" if uid else f"{DRIVER}-reg.sock")
-    for stale in (*directory.glob("*.sock"), *registry.glob(f"{DRIVER}*.sock")):
-        if not listening(stale) and not has("R6"):
-            stale.unlink(missing_ok=True)
+    ended = directory / "ended"
     api = Api()
-    state = State(directory, Path(os.environ["CDI_ROOT"]))
-    if not has("U6"):
-        for left in Path(os.environ["CDI_ROOT"]).glob(f".{DRIVER}-*.tmp"):
-            left.unlink(missing_ok=True)
-    plugin = Plugin(api, state)
     publisher = Publisher(api)
+    if FAULT == "late":
+        publisher.after(int(sys.argv[2]), ended)
+        return
+    ended.unlink(missing_ok=True)
+    if has("L2") and any(path.is_dir() for path in registry.iterdir()):
+        threading.Event().wait()
+    if has("S14"):
+        words = [sys.executable, "-m", "tests.support.conformance_driver", "late", str(os.getpid())]
+        subprocess.Popen(words, start_new_session=True)
+    remove_leftovers(directory, registry, cdi)
+    plugin = Plugin(api, State(directory, cdi))
     health = Health(publisher)
     parts: list[Any] = [plugin, OlderPlugin(plugin)]
     if HEALTHY or has("H4"):
         parts += [NewerHealth(health), OlderHealth(health)]
     stopping = threading.Event()
-    ended = directory / "ended"
-    ended.unlink(missing_ok=True)
-    if FAULT == "late":
-        publisher.after(int(sys.argv[2]), ended)
-        return
-    if has("S14"):
-        words = [sys.executable, "-m", "tests.support.conformance_driver", "late", str(os.getpid())]
-        subprocess.Popen(words, start_new_session=True)  # noqa: S603
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    servers = []
-    if FAULT in {"shared", "R10"}:
-        servers.append(serve(registrar, Registration(api, ""), *(parts if FAULT == "shared" else ())))
-    elif has("R9"):
-        servers.append(serve(registrar, Registration(api, str(endpoint))))
-        time.sleep(1.0)
-        servers.append(serve(endpoint, *parts))
-    else:
-        servers.append(serve(endpoint, *parts))
-        servers.append(serve(registrar, Registration(api, str(endpoint))))
+    servers = start_servers(api, registrar, endpoint, parts)
     threading.Thread(target=work, args=(publisher, plugin), daemon=True).start()
     stopping.wait()
-    ended.touch()
-    if has("L1") and "POD_UID" not in os.environ:
-        publisher.remove()
-    if has("R7"):
-        os._exit(0)
-    for server in servers[::-1]:
-        server.stop(1.0).wait()
-    for path in (registrar, endpoint):
-        path.unlink(missing_ok=True)
-    os._exit(0)
+    end(publisher, servers, [registrar, endpoint], ended)
 
 
 if __name__ == "__main__":
