@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.conformance.cluster import ConformanceClaim
 from dra_kit.conformance.workbench import (
     SETTLE_SECONDS,
@@ -24,7 +23,7 @@ from dra_kit.conformance.workbench import (
     cdi_ids,
     shown,
 )
-from dra_kit.errors import KubeError, KubeletError, UnresolvableDevices
+from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.plugin_client import (
     HEALTH_SERVICES,
     SUPPORTED_SERVICES,
@@ -267,18 +266,13 @@ async def _files(bench: Workbench, claim: ConformanceClaim) -> list[_MetadataFil
 
 async def m1(bench: Workbench) -> None:
     """Compare the paths in containers, for a claim and for one that was made from a template."""
-    async with bench.claims() as (claim,):
-        files = await _files(bench, claim)
-        _require_path(bench, files, f"resourceclaims/{claim.reference.name}", "a claim")
-        await bench.unprepare(claim)
-        stored = await bench.cluster.client.get(RESOURCE_CLAIMS, claim.reference.name, claim.reference.namespace)
-        stored["metadata"]["annotations"] = {_POD_CLAIM: "gpu"}
-        try:
-            await bench.cluster.client.update(RESOURCE_CLAIMS, stored)
-        except KubeError as error:
-            raise CheckBlocked(str(error)) from None
-        files = await _files(bench, claim)
-        _require_path(bench, files, "resourceclaimtemplates/gpu", f"a claim with the annotation {_POD_CLAIM}: gpu")
+    await bench.devices(least=1)
+    claim = await bench.claim()
+    _require_path(bench, await _files(bench, claim), f"resourceclaims/{claim.reference.name}", "a claim")
+    await bench.clean_up()
+    claim = await bench.claim(annotations={_POD_CLAIM: "gpu"})
+    what = f"a claim with the annotation {_POD_CLAIM}: gpu"
+    _require_path(bench, await _files(bench, claim), "resourceclaimtemplates/gpu", what)
 
 
 def _require_path(bench: Workbench, files: Sequence[_MetadataFile], origin: str, what: str) -> None:
