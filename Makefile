@@ -46,6 +46,14 @@ test-examples: install ## run the tests of the GPU driver, without a GPU, and of
 test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GPU; changes no setting
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
+.PHONY: judge-upstream
+judge-upstream: install ## judge Kubernetes' example driver (UPSTREAM=folder with its checkout; needs Go); REPORTS=folder
+	$(BIN)/python -m tests.upstream "$(UPSTREAM)" --reports "$(or $(REPORTS),build/conformance)"
+
+.PHONY: test-conformance
+test-conformance: install ## run drivers with one fault each, and those of the examples, through the conformance checks
+	$(BIN)/python -m pytest $(PARALLEL) tests/unit/conformance
+
 .PHONY: test-crash
 test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes
 	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_CORRUPTIONS=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
@@ -105,7 +113,7 @@ kind-demo: install ## install the driver in that cluster and run a pod with a de
 	$(IN_EXAMPLE) image kind-load kind-demo
 
 .PHONY: test-kind
-test-kind: install ## run two examples and a new project in real clusters of kind (15 minutes; run it manually)
+test-kind: install ## run all four examples and a new project in real clusters of kind (20 minutes; run it manually)
 	$(BIN)/python -m pytest -v tests/kind
 
 .PHONY: kind-down
@@ -182,7 +190,7 @@ golden-projects: install ## after a change of templates/: generate tests/data/pr
 
 .PHONY: chart
 chart: install ## after a change of the chart: generate its schema, README tables, example values and snapshots
-	$(BIN)/python -m dra_kit.project.chart_schema
+	$(BIN)/python -m dra_kit.project.chart_values
 	for example in pizza gpu nic cpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	PYTHONPATH=examples/cpu-driver/src $(BIN)/dra-kit chart examples/cpu-driver/memory \

@@ -1,6 +1,7 @@
 """Subresources other than ``status``: what discovery lists of each, and the function that serves it.
 
 A new one is an entry of :data:`SUBRESOURCES`, at the end, and its function; routing, discovery and RBAC read the table.
+A function raises the errors of ``status_errors.py``, or ``StatusError(429, reason, text)`` where it has no constructor.
 
 One that writes a part of the same object by other rules needs no function, only a strategy: its entry is
 ``Subresource("Pod", STATUS_VERBS, serve_part(ResizeStrategy()))``. The strategy is in the kind's file and a subclass of
@@ -25,6 +26,7 @@ from typing_extensions import override
 
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now, time_text
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
+from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.managed_fields import (
@@ -36,7 +38,15 @@ from dra_kit.apiserver.managed_fields import (
     tracked_fields,
 )
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.pod_streams import (
+    PodStreams,
+    StreamOptions,
+    StreamUpgrade,
+    forward_ports,
+    serve_attach,
+    serve_exec,
+)
+from dra_kit.apiserver.requests import Query, WriteOptions
 from dra_kit.apiserver.status_errors import (
     StatusError,
     bad_request,
@@ -44,6 +54,7 @@ from dra_kit.apiserver.status_errors import (
     invalid_object,
     method_not_allowed,
     not_found,
+    unauthorized_for,
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.tables import AGE, Column, number_cell, text_cell, written_selector
@@ -71,8 +82,8 @@ _TYPES: Final = {
 }
 
 
-Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | None
-"""An answer; a log is streamed, None if it does not exist yet."""
+Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | StreamUpgrade | None
+"""An answer; a log is streamed, None if it does not exist yet; some requests become WebSockets."""
 _Handler: TypeAlias = Callable[[Api, Kind, ApiRequest], Awaitable[Served]]
 
 
@@ -137,6 +148,45 @@ async def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[byte
         raise bad_request(str(reason)) from None
 
 
+_Connect: TypeAlias = Callable[[PodStreams, Object, Query], StreamUpgrade]
+
+
+def _stream(connect: _Connect) -> _Handler:
+    """Return a handler that connects a client with a running pod.
+
+    A WebSocket begins with a GET, but the client needs the permission to create the subresource.
+    """
+
+    async def handler(api: Api, kind: Kind, request: ApiRequest) -> StreamUpgrade:
+        target = request.target
+        if request.method == "HEAD":
+            raise method_not_allowed()
+        asked = AuthorizationAttributes("create", "", kind.plural, target.subresource, target.namespace, target.name)
+        if not api.rbac.authorize(request.user, asked).allowed:
+            raise unauthorized_for("", kind.plural, target.name, "")
+        pod = api.stored(kind, target).object
+        if api.pod_streams is None:
+            raise StatusError(501, "", "this cluster runs no containers, so there is nothing to connect to")
+        if not pod["spec"].get("nodeName"):
+            raise bad_request(f"pod {target.name} does not have a host assigned")
+        return connect(api.pod_streams, pod, request.query)
+
+    return handler
+
+
+def _exec(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
+    return serve_exec(pods, pod, _stream_options(pod, query))
+
+
+def _attach(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
+    return serve_attach(pods, pod, _stream_options(pod, query))
+
+
+def _stream_options(pod: Object, query: Query) -> StreamOptions:
+    options = StreamOptions.parse(query)
+    return replace(options, container=requested_container(pod, options.container))
+
+
 _BINDING: Final = Kind("", "pods", "Binding", True, {"v1": "core/v1.Binding"})
 
 
@@ -152,7 +202,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     given |= {"kind": "Binding", "apiVersion": "v1"}
     write = AdmissionAttributes(api, _BINDING, request, options.dry_run, "CREATE", given, None)
     binding = await api.admission.mutate(write, context.warnings)
-    _check(binding, request)
+    _check_binding(binding, request)
     await api.admission.review(replace(write, obj=binding), context.warnings)
     stored = api.stored(kind, request.target)
     pod, metadata = stored.object, binding["metadata"]
@@ -168,7 +218,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     return created(context.warnings)
 
 
-def _check(binding: Object, request: ApiRequest) -> None:
+def _check_binding(binding: Object, request: ApiRequest) -> None:
     check_namespace(binding, request)
     if binding["metadata"].get("name") != request.target.name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -267,11 +317,10 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     return created(context.warnings)
 
 
-_GROUP: Final = "authentication.k8s.io"
-_SHORTEST: Final = 600
-_LONGEST: Final = 2**32
-_TYPE: Final = "authentication/v1.TokenRequest"
-_KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPE})
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_TOKEN_SHORTEST: Final = 600
+_TOKEN_LONGEST: Final = 2**32
+_TOKEN_REQUEST: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPES["TokenRequest"]})
 
 
 async def _request_token(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
@@ -286,24 +335,24 @@ async def _request_token(api: Api, kind: Kind, request: ApiRequest) -> ApiRespon
     account = stored.object
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     try:
-        given: Object = decode(body, _TYPE)
+        given: Object = decode(body, _TYPES["TokenRequest"])
     except TypeMismatch as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
     metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
-    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata,
+    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_AUTHENTICATION}/v1", "metadata": metadata,
                      "spec": given.get("spec") or {}}  # fmt: skip
-    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
+    write = AdmissionAttributes(api, _TOKEN_REQUEST, request, options.dry_run, "CREATE", asked, None)
     asked = await api.admission.mutate(write, context.warnings)
     spec = asked["spec"]
     spec["audiences"] = spec.get("audiences") or [AUDIENCE]
     spec["expirationSeconds"] = spec.get("expirationSeconds") or DEFAULT_SECONDS
     await api.admission.review(replace(write, obj=asked), context.warnings)
     seconds = spec["expirationSeconds"]
-    if not _SHORTEST <= seconds <= _LONGEST:
+    if not _TOKEN_SHORTEST <= seconds <= _TOKEN_LONGEST:
         text = "may not specify a duration less than 10 minutes"
-        if seconds > _LONGEST:
+        if seconds > _TOKEN_LONGEST:
             text = "may not specify a duration larger than 2^32 seconds"
-        raise invalid_object(_GROUP, "TokenRequest", name, [invalid("spec.expirationSeconds", seconds, text)])
+        raise invalid_object(_AUTHENTICATION, "TokenRequest", name, [invalid("spec.expirationSeconds", seconds, text)])
     pod, node = _bound_object(api, namespace, name, spec.get("boundObjectRef"))
     token, expires = api.tokens.issue(account, pod=pod, node=node, seconds=seconds, audiences=spec["audiences"])
     moment = time_text(datetime.fromtimestamp(expires, UTC))
@@ -336,9 +385,9 @@ def _bound_object(
     return found, None
 
 
-_VERSION: Final = "autoscaling/v1"
+_SCALE_VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final = ("f:spec", "f:replicas")
-_SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_SCALE_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _SCALE: Final = Kind(
     "autoscaling", "scales", "Scale", True, {"v1": "autoscaling/v1.Scale"},
     columns=(Column("Name", text_cell("metadata.name")),
@@ -356,7 +405,7 @@ async def _serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResp
     if request.method == "HEAD":
         raise method_not_allowed()
     if request.method == "GET":
-        return _answer(api.stored(workload, request.target).object)
+        return _scale_answer(api.stored(workload, request.target).object)
     # what the client sends and sees is of another group than the path
     seen = replace(request, target=replace(request.target, group=_SCALE.group, version="v1"))
     if request.method == "PUT":
@@ -439,10 +488,10 @@ class _Scale:
         write = WriteRequest(api, kind, self._request, self._write.options)
         answer = await replace_object(write, stored, workload, context, managed)
         assert answer.items is not None  # noqa: S101 - that of a write has its object
-        return _answer(answer.items[0], context.warnings)
+        return _scale_answer(answer.items[0], context.warnings)
 
 
-def _answer(workload: Object, warnings: Sequence[str] = ()) -> ApiResponse:
+def _scale_answer(workload: Object, warnings: Sequence[str] = ()) -> ApiResponse:
     scale = _scale_of(workload)
     return ApiResponse(scale, kind=_SCALE, items=[scale], warnings=warnings)
 
@@ -452,8 +501,8 @@ def _scale_of(workload: Object) -> Object:
     wanted = spec.get("replicas", 0)
     return {
         "kind": _SCALE.kind,
-        "apiVersion": _VERSION,
-        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "apiVersion": _SCALE_VERSION,
+        "metadata": {name: metadata[name] for name in _SCALE_METADATA if name in metadata},
         "spec": {"replicas": wanted} if wanted else {},
         "status": {"replicas": status.get("replicas", 0), "selector": written_selector(spec.get("selector"))},
     }
@@ -461,7 +510,7 @@ def _scale_of(workload: Object) -> Object:
 
 def _to_scale(managers: Iterable[FieldManager]) -> list[FieldManager]:
     return [
-        replace(manager, api_version=_VERSION, fields=frozenset({_REPLICAS}))
+        replace(manager, api_version=_SCALE_VERSION, fields=frozenset({_REPLICAS}))
         for manager in managers
         if _REPLICAS in manager.fields
     ]
@@ -526,25 +575,25 @@ def _not_served(plural: str, subresource: str, cause: str) -> StatusError:
 
 STATUS_VERBS: Final = ("get", "patch", "update")
 _PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
-_NO_RUNTIME: Final = (
-    "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
-    "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs"
+_NO_PROXY: Final = "the sandbox does not forward HTTP requests; use kubectl port-forward"
+_NO_DEBUGGER: Final = (
+    "containers of the sandbox are local processes; use kubectl exec, or run a debugger on the machine of the sandbox"
 )
 _NO_LIMITS: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
 SUBRESOURCES: Final[Mapping[str, Mapping[str, Subresource]]] = {
-    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
+    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY))},
     "pods": {
-        "attach": Subresource("PodAttachOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "attach": Subresource("PodAttachOptions", ("create", "get"), _stream(_attach)),
         "binding": Subresource("Binding", ("create",), _bind_pod),
-        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_RUNTIME))),
+        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_DEBUGGER))),
         "eviction": Subresource("Eviction", ("create",), _evict_pod, "policy/v1"),
-        "exec": Subresource("PodExecOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "exec": Subresource("PodExecOptions", ("create", "get"), _stream(_exec)),
         "log": Subresource("Pod", ("get",), _log),
-        "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
-        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME)),
+        "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _stream(forward_ports)),
+        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY)),
         "resize": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_LIMITS))),
     },
-    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
+    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY))},
     "namespaces": {"finalize": Subresource("Namespace", ("update",), _finalize)},
     "serviceaccounts": {"token": Subresource("TokenRequest", ("create",), _request_token, "authentication.k8s.io/v1")},
     **{name: {"scale": Subresource("Scale", STATUS_VERBS, _serve_scale, "autoscaling/v1")} for name in SCALABLE},

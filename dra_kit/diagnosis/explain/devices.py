@@ -29,8 +29,7 @@ from dra_kit.diagnosis.explain.verdicts import (
     feature,
 )
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.capacity import capacity_share
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, capacity_share
 from dra_kit.kubernetes.allocator.picks import CounterLedger, PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
@@ -175,7 +174,7 @@ class DeviceJudge:
         yield Reason(
             ReasonKind.ALLOCATED,
             f"allocated to {', '.join(map(self._holder, claims)) or by}",
-            brief="allocated",
+            brief="allocated to",
             found=by,
             remedy=RELEASED,
             details={"claims": claims},

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.diagnosis.explain.deletion import PodDeletion
-from dra_kit.diagnosis.explain.drivers import DriverOnNode
+from dra_kit.diagnosis.explain.drivers import DriverOnNode, PodDeletion
 from dra_kit.diagnosis.explain.extended_resources import ExtendedResource
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
@@ -455,5 +454,5 @@ def _values(reasons: Sequence[Reason], wanted: str) -> str:
     values = [value for value, _ in found.most_common(_VALUES)]
     text = ", ".join(values) + (", …" if len(found) > _VALUES else "")
     if reasons[0].check is ReasonKind.ALLOCATED:
-        return f" to {text}"
+        return f" {text}"  # the brief ends with a preposition
     return f" ({' '.join(filter(None, (text, wanted)))})"

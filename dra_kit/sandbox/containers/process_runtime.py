@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import errno
 import logging
-import os
 import secrets
 import shutil
 import signal
@@ -43,6 +41,11 @@ from dra_kit.sandbox.containers.processes import (
     NetworkNamespace,
     PodNetwork,
     ReaperClient,
+    find_program,
+    image_environment,
+    mount_error,
+    socket_in,
+    start_error,
 )
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
@@ -51,6 +54,13 @@ from dra_kit.sandbox.containers.runtime import (
     PodSandbox,
     SandboxConfig,
     effective_edits,
+)
+from dra_kit.sandbox.containers.streams import (
+    AttachedStreams,
+    CommandPlace,
+    ContainerCommands,
+    StreamEnd,
+    open_main,
 )
 
 MOUNTS_VARIABLE: Final = "DRA_KIT_SANDBOX_MOUNTS"
@@ -61,6 +71,7 @@ _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and
 _START_ERROR: Final = 128
 _SCHEME: Final = "local-process://"
 _POLL: Final = 0.02
+_LOCALHOST: Final = "127.0.0.1"
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 T = TypeVar("T")
 
@@ -73,6 +84,7 @@ class _Container(Struct):
     directory: Path
     log: ContainerLog
     pipe: OutputPipe | None = None
+    input: StreamEnd | None = None
     has_process: bool = True
     created: bool = False  # plugins know it
     started: bool = False
@@ -163,6 +175,7 @@ class ProcessRuntime:
         directory.mkdir(parents=True, exist_ok=True)
         self._root = directory
         self._processes = ReaperClient(self._root, self._ended)
+        self._commands = ContainerCommands(self._processes)
 
     async def __aenter__(self) -> Self:
         if self._network_namespaces:
@@ -238,6 +251,49 @@ class ProcessRuntime:
             work.add_done_callback(lambda _: self._changed(container))
             raise
         return container.status
+
+    async def exec(
+        self, container_id: str, command: Sequence[str], streams: Sequence[int], *, terminal: bool = False
+    ) -> asyncio.Future[int]:
+        """Start a command in a running container; return a future of its exit code, minus the signal's number if any.
+
+        It has the environment, the working directory and the namespaces of the container, and ends with it.
+
+        Args:
+            container_id: the container.
+            command: the program and its arguments.
+            streams: file descriptors for input, output and errors; the caller closes them.
+            terminal: they are a terminal.
+
+        Raises:
+            KubeletError: it cannot be started; the message is containerd's.
+        """
+        container = self._containers[container_id]
+        place = CommandPlace(
+            container_id if container.has_process else "",
+            {**container.status.environment, **self._mark},
+            container.directory,
+        )
+        return await self._commands.start(container_id, place, command, streams, terminal=terminal)
+
+    def attach(self, container_id: str) -> AttachedStreams:
+        """Connect a client with the process of a container."""
+        container = self._containers[container_id]
+        return AttachedStreams(container.log, container.input, once=container.config.stdin_once)
+
+    async def dial(self, pod_uid: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a port of a pod.
+
+        Raises:
+            OSError: the connection is refused.
+        """
+        connection = socket_in(self._network_path(pod_uid))
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, (_LOCALHOST, port))
+            return await asyncio.open_connection(sock=connection)
+        except BaseException:
+            connection.close()
+            raise
 
     def stop(self, container_id: str, grace: float) -> None:
         """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
@@ -494,7 +550,8 @@ class ProcessRuntime:
             return
         mounts = container.config.mounts
         unmounted = mounts and {MOUNTS_VARIABLE: ":".join(f"{path}={source}" for path, source in mounts.items())}
-        container.pipe, output = self._intake.open(container.log)
+        streams = open_main(container.config, self._intake, container.log)
+        container.pipe, container.input = streams.pipe, streams.input
         try:
             number, mounted = await self._processes.start(
                 identity,
@@ -502,13 +559,14 @@ class ProcessRuntime:
                 executable=program,
                 environment={**container.status.environment, **self._mark},
                 directory=container.directory,
-                output=output,
+                streams=streams.child,
+                terminal=container.config.terminal,
                 mounts={} if container.config.shares_mounts else mounts,
                 unmounted=unmounted,
                 network=self._network_path(container.config.pod.uid),
             )
         finally:
-            os.close(output)
+            streams.close_child()
         if mounts and not mounted:
             known = container.status.environment
             container.status = replace(container.status, environment={**known, **unmounted})
@@ -529,6 +587,7 @@ class ProcessRuntime:
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
 
     def _ended(self, identity: str, code: int) -> None:
+        self._commands.ended(identity, code)
         container = self._containers.get(identity)
         if container is None:
             return
@@ -549,6 +608,9 @@ class ProcessRuntime:
         if container.pipe is not None:
             # all that the process itself wrote is in it by now
             container.pipe.finish()
+        if container.input is not None:
+            container.input.close()
+        self._commands.kill(container.status.id)
         container.log.finish(time.time_ns())
         if container.killer is not None:
             container.killer.cancel()
@@ -571,53 +633,6 @@ def _explanation(config: ContainerConfig) -> str:
     return (
         f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
         "nothing runs; it counts as running until its pod is deleted\n"
-    )
-
-
-_IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# the layers that a real message comes through: containerd, its shim, runc
-_LAYERS: Final = (
-    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
-    "unable to start container process: error during container init: "
-)
-
-
-def image_environment(hostname: str, home: Path) -> dict[str, str]:
-    """Return the variables that an image without its own settings gives a process.
-
-    ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
-    """
-    path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
-    return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
-
-
-def find_program(command: str, environment: Mapping[str, str]) -> str | None:
-    """Return the path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
-    if "/" in command:
-        return command
-    return shutil.which(command, path=environment.get("PATH", ""))
-
-
-def start_error(command: str, number: int | None) -> str:
-    """Return containerd's text for the ``errno`` of a command that cannot be started, None where it was not found."""
-    match number:
-        case None:
-            return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
-        case errno.ENOENT | errno.ENOTDIR:
-            return f'{_LAYERS}exec: "{command}": stat {command}: no such file or directory'
-        case errno.EACCES:
-            return f'{_LAYERS}exec: "{command}": permission denied'
-        case errno.ENOEXEC:
-            return f"{_LAYERS}exec {command}: exec format error"
-        case _:
-            return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
-
-
-def mount_error(source: str, target: str) -> str:
-    """Return containerd's text for a mount of a file that does not exist."""
-    return (
-        f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
-        "dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: no such file or directory"
     )
 
 

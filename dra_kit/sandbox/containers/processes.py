@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -65,10 +66,12 @@ class ReaperClient:
         executable: str,
         environment: Mapping[str, str],
         directory: Path,
-        output: int,
+        streams: Sequence[int],
         mounts: Mapping[str, str],
         unmounted: Mapping[str, str],
         network: str = "",
+        join: str = "",
+        terminal: bool = False,
     ) -> tuple[int, bool]:
         """Start a process in a separate session.
 
@@ -80,10 +83,12 @@ class ReaperClient:
             executable: the path of the program.
             environment: the complete environment.
             directory: the working directory.
-            output: the file descriptor for its output; the caller closes it.
+            streams: the file descriptors for its input, output and errors; the caller closes them.
             mounts: folders by the path at which the process sees them, if this machine allows the user to mount.
             unmounted: variables in addition, if it does not.
             network: the path of its network namespace; empty for that of this process.
+            join: the identity of a running process whose namespaces it enters; empty for none.
+            terminal: ``streams`` are a terminal, which becomes its controlling one.
         """
         order = {
             "run": identity,
@@ -94,6 +99,8 @@ class ReaperClient:
             "mounts": dict(mounts),
             "unmounted": dict(unmounted),
             "network": network,
+            "join": join,
+            "terminal": terminal,
         }
         control = self._control or self._start_reaper()
         data = json.dumps(order).encode()
@@ -104,7 +111,7 @@ class ReaperClient:
         try:
             while True:
                 try:
-                    socket.send_fds(control, [data], [output])
+                    socket.send_fds(control, [data], streams)
                     break
                 except BlockingIOError:
                     await asyncio.sleep(0.005)
@@ -205,6 +212,53 @@ class ReaperClient:
         lost, self._running = self._running, set()
         for identity in lost:
             self._ended(identity, -9)
+
+
+_IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+START_LAYERS: Final = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init: "
+)
+"""What a real message of a container that cannot start comes through: containerd, its shim, runc."""
+
+
+def image_environment(hostname: str, home: Path) -> dict[str, str]:
+    """Return the variables that an image without its own settings gives a process.
+
+    ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
+    """
+    path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
+    return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
+
+
+def find_program(command: str, environment: Mapping[str, str]) -> str | None:
+    """Return the path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
+    if "/" in command:
+        return command
+    return shutil.which(command, path=environment.get("PATH", ""))
+
+
+def start_error(command: str, number: int | None) -> str:
+    """Return containerd's text for the ``errno`` of a command that cannot be started, None where it was not found."""
+    match number:
+        case None:
+            return f'{START_LAYERS}exec: "{command}": executable file not found in $PATH'
+        case errno.ENOENT | errno.ENOTDIR:
+            return f'{START_LAYERS}exec: "{command}": stat {command}: no such file or directory'
+        case errno.EACCES:
+            return f'{START_LAYERS}exec: "{command}": permission denied'
+        case errno.ENOEXEC:
+            return f"{START_LAYERS}exec {command}: exec format error"
+        case _:
+            return f'{START_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
+
+
+def mount_error(source: str, target: str) -> str:
+    """Return containerd's text for a mount of a file that does not exist."""
+    return (
+        f'{START_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
+        "dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: no such file or directory"
+    )
 
 
 MARK_VARIABLE: Final = "DRA_KIT_SANDBOX_MARK"
@@ -359,6 +413,27 @@ class NetworkNamespace:
 
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def socket_in(network: str) -> socket.socket:
+    """Return a new socket for TCP in a network namespace, given by its path; empty for that of this process.
+
+    Raises:
+        OSError: the namespace is gone.
+    """
+
+    def create() -> socket.socket:
+        if network:
+            descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _check(_LIBC.setns(descriptor, _CLONE_NEWNET))
+            finally:
+                os.close(descriptor)
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setblocking(False)
+        return found
+
+    return _in_thread(create) if network else create()
 
 
 def _unshare() -> int:

@@ -6,11 +6,13 @@ descendants include processes that left their process group or lost their parent
 kernel kills the processes that it started.
 
 Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory",
-"mounts", "unmounted", "network"}`` with the file descriptor for the output, ``{"signal": id, "number"}`` to the main
-process, ``{"kill": id}`` to all of them. From it: ``{"started": id, "mounted"}``, ``{"failed": id, "errno"}``,
-``{"ended": id, "status"}`` with the status of waitpid(2).
+"mounts", "unmounted", "network", "join", "terminal"}`` with the file descriptors for input, output and errors,
+``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them. From it: ``{"started": id,
+"mounted"}``, ``{"failed": id, "errno"}``, ``{"ended": id, "status"}`` with the status of waitpid(2).
 
-``network`` is the path of a network namespace that the process enters; empty for that of the reaper.
+``network`` is the path of a network namespace that the process enters; empty for that of the reaper. ``join`` is the
+process whose namespaces it enters instead; empty for none. With ``terminal``, its input is a terminal, which becomes
+its controlling one.
 
 ``mounts`` are folders by the path at which the process sees them, read-only. Where this machine does not let the reaper
 mount, the process starts without them, and with the variables ``unmounted`` in addition.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import select
@@ -28,11 +31,14 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 LARGEST_MESSAGE: Final = 1 << 20
+STREAMS: Final = 3
+"""Descriptors of an order to run: input, output, errors."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _CLONE_NEWNS: Final = 0x20000
@@ -79,7 +85,7 @@ class Reaper:
         self._reap()
         if self._control in ready:
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._control, LARGEST_MESSAGE, 1)
+                data, descriptors, _, _ = socket.recv_fds(self._control, LARGEST_MESSAGE, STREAMS)
             except ConnectionResetError:
                 return False
             if not data:
@@ -93,7 +99,7 @@ class Reaper:
 
     def _obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
         if "run" in order:
-            self._start(order, descriptors[0])
+            self._start(order, descriptors)
             return
         wanted = order.get("signal") or order["kill"]
         for process, identity in self._ids.items():
@@ -104,14 +110,16 @@ class Reaper:
                 else:
                     os.kill(process, order["number"])
 
-    def _start(self, order: dict[str, Any], output: int) -> None:
+    def _start(self, order: dict[str, Any], streams: list[int]) -> None:
         mounts, without = order["mounts"], {**order["env"], **order["unmounted"]}
         try:
             try:
-                process = self._popen(order, order["env"] if mounts else without, mounts, output)
+                process = self._popen(order, order["env"] if mounts else without, mounts, streams)
             except subprocess.SubprocessError:  # what came before exec(2) failed: the mounts
+                if not mounts:
+                    raise
                 mounts = {}
-                process = self._popen(order, without, mounts, output)
+                process = self._popen(order, without, mounts, streams)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or errno.EINVAL})
             return
@@ -120,9 +128,10 @@ class Reaper:
         self._send({"started": order["run"], "mounted": bool(mounts)})
 
     def _popen(
-        self, order: dict[str, Any], environment: dict[str, str], mounts: dict[str, str], output: int
+        self, order: dict[str, Any], environment: dict[str, str], mounts: dict[str, str], streams: list[int]
     ) -> subprocess.Popen[bytes]:
         reaper = os.getpid()
+        joined = self._process_of(order["join"]) if order["join"] else 0
 
         def prepare() -> None:
             network = order["network"]  # before the mounts: they may need a user namespace, which has fewer rights
@@ -130,6 +139,11 @@ class Reaper:
                 raise OSError(ctypes.get_errno(), "network namespace not entered")
             if mounts:
                 MountNamespace(self._libc).enter(mounts)
+            if joined:
+                enter_namespaces(self._libc, joined)
+                os.chdir(order["directory"])
+            if order["terminal"]:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             # after it: a process that enters a user namespace loses this setting
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != reaper:
@@ -140,12 +154,23 @@ class Reaper:
             executable=order["executable"],
             env=environment,
             cwd=order["directory"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             start_new_session=True,
             preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
         )
+
+    def _process_of(self, identity: str) -> int:
+        """Return the process of an order that is carried out; it is not reaped before the next one is read.
+
+        Raises:
+            ProcessLookupError: it has exited.
+        """
+        for process, known in self._ids.items():
+            if known == identity:
+                return process
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
 
     def _reap(self) -> None:
         """Reap all exited children; kill the rest of the group of a main process that exited, as in a container."""
@@ -179,6 +204,22 @@ class Reaper:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 return
+
+
+def enter_namespaces(libc: ctypes.CDLL, process: int) -> None:
+    """Enter the user, mount and network namespaces of a process, where they are others than the own ones.
+
+    Raises:
+        OSError: the process is gone, or the kernel forbids it.
+    """
+    # the user namespace first: it gives the right to enter the others
+    for name, kind in (("user", _CLONE_NEWUSER), ("mnt", _CLONE_NEWNS), ("net", _CLONE_NEWNET)):
+        descriptor = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        is_own = os.fstat(descriptor).st_ino == Path("/proc/self/ns", name).stat().st_ino
+        if not is_own and libc.setns(descriptor, kind):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        os.close(descriptor)
 
 
 class MountNamespace:

@@ -99,6 +99,9 @@ class ContainerConfig(Struct, frozen=True):
         edits: what the CDI devices change in the container.
         mounts: folders of volumes, by the path at which the container sees them.
         shares_mounts: what the container mounts is seen by others, too (``mountPropagation: Bidirectional``).
+        stdin: it has an input, which clients can attach to.
+        stdin_once: the input ends with the first client that was attached to it.
+        terminal: input and output are a terminal.
     """
 
     pod: PodReference
@@ -114,6 +117,9 @@ class ContainerConfig(Struct, frozen=True):
     edits: SpecEdits = field(default_factory=SpecEdits)
     mounts: Mapping[str, str] = field(default_factory=dict)
     shares_mounts: bool = False
+    stdin: bool = False
+    stdin_once: bool = False
+    terminal: bool = False
 
 
 class ContainerExit(Struct, frozen=True):

@@ -80,9 +80,11 @@ class NodeKubelet:
         self._declared_features = tuple(declared_features)
         shape = shape or NodeShape()
         self._resources = {**host_capacity(), **shape.capacity}
-        # no Service is routed here, so that the variables lead to the server itself
+        # nothing listens at the address of the Service ``kubernetes``: the variables lead to the server itself
         server = urlsplit(client.server)
-        services = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
+        ports = [{"name": "https", "port": server.port or 443}]
+        own = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": server.hostname, "ports": ports}}
+        services = service_variables(own)
         self._node = NodeFacts(node_name, address, self._resources, services)
         self._volumes = ProjectedVolumes(client, kubelet_dir, self._node)
         self._labels = dict(shape.labels)

@@ -16,8 +16,7 @@ import yaml
 
 from dra_kit.cli.app import COMMANDS
 from dra_kit.project.answers import Answers, Kind
-from dra_kit.project.rendering import installed_version, project_template, version_range, write
-from dra_kit.project.seeds import SEEDS
+from dra_kit.project.rendering import SEEDS, installed_version, project_template, version_range, write
 from tests.unit.project.projects import ANSWERS, PROJECTS, committed, rendered
 
 WITHOUT_SEED: Final[list[Kind]] = [kind for kind in get_args(Kind) if kind not in SEEDS]
@@ -122,7 +121,7 @@ def test_recipes_of_the_makefile_are_shell(answers: Answers, checker: str, tmp_p
 
 def test_makefile_calls_commands_that_there_are(answers: Answers) -> None:
     called = re.findall(r"\$\(BIN\)/dra-kit ([a-z]+)", (PROJECTS / answers.project / "Makefile").read_text())
-    assert set(called) == {"chart", "dev", "lint", "sandbox"}
+    assert set(called) == {"chart", "conformance", "dev", "lint", "sandbox"}
     assert set(called) <= COMMANDS.keys()
 
 
