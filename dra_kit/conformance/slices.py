@@ -23,7 +23,7 @@ from dra_kit.conformance.workbench import (
 )
 from dra_kit.errors import AllocationError, KubeError, NotFound
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.dropping import GATED_FIELDS, drop_disabled_fields
+from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, drop_disabled_fields
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 STEADY_SECONDS: Final = 5.0
