@@ -401,18 +401,12 @@ class ConformanceCluster:
         return {"requests": list(requests), **entry} if requests else entry
 
     async def create_claim(
-        self,
-        requests: Sequence[Mapping[str, Any]],
-        config: Sequence[Mapping[str, Any]] = (),
-        *,
-        annotations: Mapping[str, str] | None = None,
+        self, requests: Sequence[Mapping[str, Any]], config: Sequence[Mapping[str, Any]] = ()
     ) -> dict[str, Any]:
         """Create a claim that is not allocated."""
         self._numbers["claim"] += 1
         spec = {"devices": {"requests": [*requests], "config": [*config]}}
         claim = {**_object(RESOURCE_CLAIMS, f"claim-{self._numbers['claim']}", NAMESPACE), "spec": spec}
-        if annotations:
-            claim["metadata"]["annotations"] = dict(annotations)
         return await self.client.create(RESOURCE_CLAIMS, claim)
 
     async def allocate(

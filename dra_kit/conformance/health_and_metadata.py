@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.conformance.cluster import ConformanceClaim
 from dra_kit.conformance.workbench import (
     SETTLE_SECONDS,
@@ -270,9 +271,19 @@ async def m1(bench: Workbench) -> None:
     claim = await bench.claim()
     _require_path(bench, await _files(bench, claim), f"resourceclaims/{claim.reference.name}", "a claim")
     await bench.clean_up()
-    claim = await bench.claim(annotations={_POD_CLAIM: "gpu"})
-    what = f"a claim with the annotation {_POD_CLAIM}: gpu"
+    claim = await bench.claim()
+    await _make_generated(bench, claim)
+    what = f"a claim of a pod with the annotation {_POD_CLAIM}: gpu"
     _require_path(bench, await _files(bench, claim), "resourceclaimtemplates/gpu", what)
+
+
+async def _make_generated(bench: Workbench, claim: ConformanceClaim) -> None:
+    """Give a claim what one has that the control plane has made from a template."""
+    stored = await bench.cluster.client.get(RESOURCE_CLAIMS, claim.reference.name, claim.reference.namespace)
+    pod = stored["status"]["reservedFor"][0]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"], "controller": True}
+    stored["metadata"] |= {"annotations": {_POD_CLAIM: "gpu"}, "ownerReferences": [owner]}
+    await bench.cluster.client.update(RESOURCE_CLAIMS, stored)
 
 
 def _require_path(bench: Workbench, files: Sequence[_MetadataFile], origin: str, what: str) -> None:

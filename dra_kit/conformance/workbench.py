@@ -205,7 +205,6 @@ class Workbench:
         requests: Sequence[Mapping[str, Any]] = (),
         config: Sequence[Mapping[str, Any]] = (),
         change: Callable[[dict[str, Any]], None] = lambda _: None,
-        annotations: Mapping[str, str] | None = None,
     ) -> ConformanceClaim:
         """Create one allocated claim; :meth:`clean_up` unprepares and deletes it.
 
@@ -216,7 +215,7 @@ class Workbench:
         """
         if not config and self.profile.configuration is not None:
             config = [self.cluster.configuration(self.driver, self.profile.configuration)]
-        created = await self.cluster.create_claim(requests or [self.cluster.request()], config, annotations=annotations)
+        created = await self.cluster.create_claim(requests or [self.cluster.request()], config)
         self._note(created)
         try:
             allocation = await self.cluster.allocate(created)
