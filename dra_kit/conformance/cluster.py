@@ -143,7 +143,7 @@ class ApiGate:
 
 
 class DriverWrites:
-    """An admission plugin that notes the slices that the driver tries to write, and rejects those of chosen pools.
+    """An admission plugin: it notes the slices of the driver, accepted or not, and rejects those of a pool on request.
 
     Args:
         inner: the plugin before it.
