@@ -303,6 +303,8 @@ async def m2(bench: Workbench) -> None:
                 documents = file.documents()
             except (OSError, ValueError) as error:
                 raise CheckFailure(f"{file.host} is not a stream of JSON objects: {error}") from None
+            if not documents:
+                raise CheckBlocked(f"{file.host} was empty when it was read: see M4")
             versions = {document.get("apiVersion"): document for document in documents}
             shown_versions = f"{file.host} has {shown(map(str, versions))}"
             if any(document.get("kind") != "DeviceMetadata" for document in documents):
