@@ -226,7 +226,7 @@ _CHECKS: Final = (
         "S4", "slices that others delete or edit are restored", _MUST, "the slices before and after",
         behaviour=_SLICES,
     ),
-    ConformanceCheck("S5", "a slice that is deleted right after an update is restored", _MUST, "the slices"),
+    ConformanceCheck("S5", "a slice that is deleted right after an update is restored", _SHOULD, "the slices"),
     ConformanceCheck(
         "S6", "slices of a pool have one generation, and as many exist as the pool announces", _MUST,
         "generations and counts", behaviour=_SLICES,

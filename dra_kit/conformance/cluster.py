@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import time
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,8 +17,10 @@ from typing import Any, Final, Self
 import yaml
 from msgspec import Struct
 
+from dra_kit.apiserver.api import AdmissionAttributes, AdmissionPlugin, RuntimeConfig
 from dra_kit.apiserver.authentication import Authenticator
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
@@ -47,6 +50,7 @@ _BUFFER: Final = 64 * 1024
 _GATE: Final = "127.0.0.1"
 _SERVER: Final = "127.0.0.2"  # Linux has all of 127.0.0.0/8
 _ATTEMPTS: Final = 20
+_TRIED_MAX: Final = 1000
 _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -138,6 +142,52 @@ class ApiGate:
                 writer.write_eof()
 
 
+class DriverWrites:
+    """An admission plugin: it notes the slices of the driver, accepted or not, and rejects those of a pool on request.
+
+    Args:
+        inner: the plugin before it.
+
+    Attributes:
+        tried: the slices as the driver sent them, oldest first; also those that were not accepted.
+        rejected: how many writes it has rejected.
+    """
+
+    def __init__(self, inner: AdmissionPlugin) -> None:
+        self._inner = inner
+        self._rejects: Callable[[Mapping[str, Any]], bool] = lambda _: False
+        self._reason = ""
+        self.tried: deque[dict[str, Any]] = deque(maxlen=_TRIED_MAX)
+        self.rejected: int = 0
+
+    @contextlib.contextmanager
+    def rejecting(self, pool: str, reason: str) -> Iterator[None]:
+        """Reject the driver's slices of a pool inside the context."""
+        self._rejects, self._reason = lambda obj: obj["spec"]["pool"]["name"] == pool, reason
+        try:
+            yield
+        finally:
+            self._rejects = lambda _: False
+
+    async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> dict[str, Any]:
+        """Note a slice of the driver, or reject it.
+
+        Raises:
+            StatusError: it is rejected.
+        """
+        if write.kind.plural == RESOURCE_SLICES.plural and write.request.agent != USER_AGENT:
+            assert write.obj is not None  # noqa: S101 - only a deletion has none
+            self.tried.append(copy.deepcopy(write.obj))
+            if self._rejects(write.obj):
+                self.rejected += 1
+                raise forbidden_object(write.kind.group, write.kind.plural, write.name, self._reason)
+        return await self._inner.mutate(write, warnings)
+
+    async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
+        """Leave the review to the plugin before it."""
+        await self._inner.review(write, warnings)
+
+
 class DeviceInSlice(Struct, frozen=True):
     """A device in a slice of the driver."""
 
@@ -176,16 +226,30 @@ class ConformanceCluster:
         profile: of the driver.
         socket: path of a unix socket for the checks' own client, in a directory that only this user can access.
         gates: feature gates of the API server; by default those of a plain Kubernetes.
+        runtime_config: which versions the API server serves; by default those of a plain Kubernetes.
+
+    Attributes:
+        writes: the slices that the driver tries to write.
     """
 
     def __init__(
-        self, places: NodePlaces, profile: DriverProfile, socket: Path, *, gates: FeatureGates | None = None
+        self,
+        places: NodePlaces,
+        profile: DriverProfile,
+        socket: Path,
+        *,
+        gates: FeatureGates | None = None,
+        runtime_config: RuntimeConfig | None = None,
     ) -> None:
         self._places = places
         self._profile = profile
         self._gates = gates or FeatureGates.default()
-        self.server: Final = ApiServer(_SERVER, tls=True, authenticator=Authenticator(), gates=self._gates)
+        self.server: Final = ApiServer(
+            _SERVER, tls=True, authenticator=Authenticator(), gates=self._gates, runtime_config=runtime_config
+        )
         self.server.socket = socket
+        self.writes: Final = DriverWrites(self.server.api.admission)
+        self.server.api.admission = self.writes
         self.gate: Final = ApiGate()
         self._stack = AsyncExitStack()
         self._client: Client | None = None
@@ -307,7 +371,7 @@ class ConformanceCluster:
         """Return the published devices of a driver."""
         return [
             DeviceInSlice(item["spec"]["pool"]["name"], device["name"], device)
-            for item in await self.slices(driver)
+            for item in newest(await self.slices(driver))
             for device in item["spec"].get("devices") or ()
         ]
 
@@ -315,7 +379,7 @@ class ConformanceCluster:
         """Wait until every pool of a driver is complete; return the devices, or nothing if there are none in time."""
         end = time.monotonic() + timeout
         while True:
-            slices = await self.slices(driver)
+            slices = newest(await self.slices(driver))
             pools = Counter(item["spec"]["pool"]["name"] for item in slices)
             counts = {item["spec"]["pool"]["name"]: item["spec"]["pool"]["resourceSliceCount"] for item in slices}
             if slices and pools == counts and (devices := await self.devices(driver)):
@@ -402,6 +466,20 @@ def _object(
     if labels:
         metadata["labels"] = dict(labels)
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+
+
+def newest(slices: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the slices that have the newest generation of their pool, as the scheduler reads them."""
+    generations: dict[tuple[str, str], int] = {}
+    for spec in (item["spec"] for item in slices):
+        key = spec["driver"], spec["pool"]["name"]
+        generations[key] = max(generations.get(key, 0), spec["pool"].get("generation", 0))
+    return [
+        item
+        for item in slices
+        if item["spec"]["pool"].get("generation", 0)
+        == generations[item["spec"]["driver"], item["spec"]["pool"]["name"]]
+    ]
 
 
 def unknown_claim() -> ClaimReference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -63,6 +63,18 @@ class OpaqueSetting(_Model):
     expect: ExpectedContainer
 
 
+class DriverRights(_Model):
+    """The rights of the driver's node plugin in a cluster.
+
+    Attributes:
+        manifests: files with its service account, roles, bindings and policies; relative to the profile.
+        service_account: its service account, as ``namespace/name``.
+    """
+
+    manifests: list[Path] = Field(min_length=1)
+    service_account: str = Field(pattern=r"^[^/]+/[^/]+$")
+
+
 class DriverProfile(_Model):
     """The profile of a driver.
 
@@ -78,6 +90,11 @@ class DriverProfile(_Model):
         orphans_within: seconds after which the driver releases a claim that was deleted without an unprepare.
         start_within: seconds in which the driver registers and publishes its devices.
         steady_after: seconds after its start in which the driver may still write its slices.
+        restored_within: seconds in which the driver restores slices that others change.
+        without_devices: variables of the driver's environment with which it finds no device; None if there are none.
+        metadata_updated_within: seconds after a prepare in which the driver updates device metadata; None for never.
+        rbac: the rights that the driver has in a cluster; None if they are not known here.
+        api_versions: versions of resource.k8s.io, each of which is enough for the driver.
     """
 
     driver: str | None = None
@@ -91,6 +108,11 @@ class DriverProfile(_Model):
     orphans_within: float | None = Field(default=None, gt=0)
     start_within: float = Field(default=60.0, gt=0)
     steady_after: float = Field(default=5.0, ge=0)
+    restored_within: float = Field(default=90.0, gt=0)
+    without_devices: dict[str, str] | None = None
+    metadata_updated_within: float | None = Field(default=None, gt=0)
+    rbac: DriverRights | None = None
+    api_versions: list[Literal["v1", "v1beta2", "v1beta1"]] = ["v1"]
 
 
 def read_profile(path: Path) -> DriverProfile:
@@ -109,6 +131,10 @@ def read_profile(path: Path) -> DriverProfile:
         raise ConfigurationError(f"profile {path} is invalid: {problems}; see {_PAGE}") from None
     if profile.device_classes is not None:
         profile = profile.model_copy(update={"device_classes": path.parent / profile.device_classes})
+    if profile.rbac is not None:
+        manifests = [path.parent / item for item in profile.rbac.manifests]
+        rights = profile.rbac.model_copy(update={"manifests": manifests})
+        profile = profile.model_copy(update={"rbac": rights})
     return profile
 
 

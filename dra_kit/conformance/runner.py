@@ -11,7 +11,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.conformance import prepare, registration, unprepare
+from dra_kit.conformance import (
+    api_and_life_cycle,
+    health_and_metadata,
+    prepare,
+    registration,
+    slices,
+    unprepare,
+)
 from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceCheck, selected
 from dra_kit.conformance.cluster import ConformanceCluster
 from dra_kit.conformance.kubelet import ConformanceKubelet
@@ -27,7 +34,10 @@ from dra_kit.conformance.workbench import (
 from dra_kit.errors import KubeError, KubeletError
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
 
-FUNCTIONS: Final[dict[str, CheckFunction]] = {**registration.CHECKS, **prepare.CHECKS, **unprepare.CHECKS}
+FUNCTIONS: Final[dict[str, CheckFunction]] = {
+    **registration.CHECKS, **prepare.CHECKS, **unprepare.CHECKS, **slices.CHECKS,
+    **health_and_metadata.CHECKS, **api_and_life_cycle.CHECKS,
+}  # fmt: skip
 """What each check does, by id."""
 _ROOT: Final = "kl"  # sandbox directories have 13 bytes, so that this is as long as /var/lib/kubelet
 

@@ -10,9 +10,11 @@ import base64
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +22,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,10 @@ import grpc
 import yaml
 from typing_extensions import override
 
+from dra_kit.kubelet.proto import dra_health_v1_pb2 as health_v1
+from dra_kit.kubelet.proto import dra_health_v1_pb2_grpc as health_v1_grpc
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2 as health_v1alpha1
+from dra_kit.kubelet.proto import dra_health_v1alpha1_pb2_grpc as health_v1alpha1_grpc
 from dra_kit.kubelet.proto import dra_v1_pb2 as v1
 from dra_kit.kubelet.proto import dra_v1_pb2_grpc as v1_grpc
 from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
@@ -37,8 +43,11 @@ from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as registration
 
 DRIVER = "gpu.example.com"
 FAULT = sys.argv[1] if __name__ == "__main__" else "none"
-GROUP = "/apis/resource.k8s.io/v1"
 PLAIN = 4
+HEALTHY = FAULT not in {"shared", "H4"}
+LEASE = 10
+TAINT = {"key": f"{DRIVER}/hot", "effect": "NoSchedule"}
+METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 
 
 def has(fault: str) -> bool:
@@ -54,6 +63,21 @@ class Api:
         self._server = cluster["server"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
+        self._version = ""
+
+    @property
+    def version(self) -> str:
+        """The version of resource.k8s.io that the API server serves."""
+        if not self._version:
+            self._version = "v1"
+            if not has("A1"):
+                served = [item["version"] for item in self.call("/apis/resource.k8s.io")["versions"]]
+                self._version = next(version for version in ("v1", "v1beta2") if version in served)
+        return self._version
+
+    def resource(self, path: str) -> str:
+        """Return a path in resource.k8s.io."""
+        return f"/apis/resource.k8s.io/{self.version}/{path}"
 
     def call(self, path: str, body: Mapping[str, Any] | None = None, method: str = "") -> dict[str, Any]:
         headers = {
@@ -79,6 +103,7 @@ class State:
         self._cdi = cdi
         self._mutex = threading.Lock()
         self.epochs: dict[str, int] = {}
+        self.generations: dict[str, int] = {}
         self.copy: dict[str, Any] = self._read()  # of a process that does not look again
 
     @contextmanager
@@ -106,6 +131,42 @@ class State:
         temporary.write_text(json.dumps(document), encoding="utf-8")
         temporary.replace(self.spec(uid))
 
+    def metadata(self, uid: str, request: str) -> Path:
+        return self._file.parent / "metadata" / uid / f"{request}.json"
+
+    def write_metadata(self, uid: str, claim: Mapping[str, Any]) -> None:
+        """Write the metadata files of a claim."""
+        number = self.generations.setdefault(uid, 1)
+        for request in {item["request"].partition("/")[0] for item in claim["devices"]}:
+            devices = [
+                {"driver": DRIVER, "pool": item["pool"], "name": item["device"]}
+                for item in claim["devices"]
+                if item["request"].partition("/")[0] == request
+            ]
+            identity = {"name": claim["name"], "namespace": claim["namespace"], "uid": uid}
+            document = {
+                "kind": "DeviceMetadata",
+                "apiVersion": f"metadata.resource.k8s.io/{'v1alpha1' if has('M2') else 'v1beta1'}",
+                "metadata": {**identity, "generation": 1 if has("M3") else number},
+                "requests": [{"name": request, "devices": devices}],
+                "updates": number,
+            }
+            path = self.metadata(uid, request)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if has("M4"):
+                path.write_text("", encoding="utf-8")
+                time.sleep(0.2)
+                path.write_text(json.dumps(document), encoding="utf-8")
+                continue
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(json.dumps(document), encoding="utf-8")
+            temporary.replace(path)
+
+    def remove_metadata(self, uid: str) -> None:
+        self.generations.pop(uid, None)
+        if not has("M5"):
+            shutil.rmtree(self.metadata(uid, "any").parent, ignore_errors=True)
+
     def temporary(self, uid: str) -> Path:
         return self._cdi / f".{DRIVER}-{uid}.tmp"
 
@@ -132,6 +193,24 @@ class Plugin(v1_grpc.DRAPluginServicer):
             answers["not-requested"] = v1.NodePrepareResourceResponse()
         return v1.NodePrepareResourcesResponse(claims=answers)
 
+    def _report(self, claim: Any) -> None:
+        """Write status.devices of a claim."""
+        path = self._api.resource(f"namespaces/{claim.namespace}/resourceclaims/{claim.name}")
+        try:
+            found = self._api.call(path)
+            others = [entry for entry in found["status"].get("devices", []) if entry["driver"] != DRIVER]
+            own = [
+                {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
+                for result in found["status"]["allocation"]["devices"]["results"]
+                if result["driver"] == DRIVER
+            ]
+            found["status"]["devices"] = own if has("A3") else [*others, *own]
+            self._api.call(f"{path}/status", found, "PUT")
+        except urllib.error.HTTPError as error:
+            print(f"status.devices of claim {claim.name}: {error.read().decode()}", flush=True)
+        except (OSError, LookupError) as error:
+            print(f"status.devices of claim {claim.name}: {error}", flush=True)
+
     def _answer(self, claim: Any, context: Any) -> v1.NodePrepareResourceResponse:
         self._known.add(claim.uid)
         try:
@@ -141,6 +220,8 @@ class Plugin(v1_grpc.DRAPluginServicer):
         if has("P3") and claim.uid in self._answered:
             devices = devices * 2
         self._answered.add(claim.uid)
+        if devices and context.is_active():
+            self._report(claim)
         return v1.NodePrepareResourceResponse(devices=devices)
 
     def _prepared(self, claim: Any, context: Any) -> list[v1.Device]:
@@ -177,13 +258,14 @@ class Plugin(v1_grpc.DRAPluginServicer):
             if has("P4"):
                 for index, item in enumerate(devices):
                     item["cdi"]["name"] = f"{claim.uid}-{os.getpid()}-{index}"
-            if new or not has("P5"):
+            if new or not (has("P5") or has("L4")):
                 self._state.write_spec(claim.uid, [item["cdi"] for item in devices])
+            self._state.write_metadata(claim.uid, claims[claim.uid])
         return [self._device(claim.uid, item) for item in devices]
 
     def _claim(self, claim: Any) -> dict[str, Any]:
         try:
-            found = self._api.call(f"{GROUP}/namespaces/{claim.namespace}/resourceclaims/{claim.name}")
+            found = self._api.call(self._api.resource(f"namespaces/{claim.namespace}/resourceclaims/{claim.name}"))
         except urllib.error.HTTPError as error:
             raise Refusal(f"claim {claim.name}: {error}") from None
         if found["metadata"]["uid"] != claim.uid and not has("P7"):
@@ -194,7 +276,7 @@ class Plugin(v1_grpc.DRAPluginServicer):
 
     def _allocated(self, claim: Mapping[str, Any]) -> list[dict[str, Any]]:
         allocation = claim["status"]["allocation"]["devices"]
-        devices = []
+        devices: list[dict[str, Any]] = []
         for index, result in enumerate(allocation["results"]):
             if result["driver"] != DRIVER and not has("P9"):
                 continue
@@ -202,15 +284,36 @@ class Plugin(v1_grpc.DRAPluginServicer):
             mode = self._mode(request, result["request"], allocation.get("config", []))
             name = f"{claim['metadata']['uid']}-{index}"
             env = [f"GPU_{index}_MODE={mode}", *([] if has("P17") else [f"GPU_{index}={result['device']}"])]
+            edits: dict[str, Any] = {"env": env}
+            if request not in {item["request"].partition("/")[0] for item in devices}:
+                edits["mounts"] = [self._metadata_mount(claim, request)]
             devices.append({
                 "request": result["request"] if has("P8") and subrequest else request,
                 "pool": result["pool"],
                 "device": result["device"],
                 "share": result.get("shareID"),
                 "admin": bool(result.get("adminAccess")) and not has("P12"),
-                "cdi": {"name": name, "containerEdits": {"env": env}},
+                "cdi": {"name": name, "containerEdits": edits},
             })  # fmt: skip
         return devices
+
+    def _metadata_mount(self, claim: Mapping[str, Any], request: str) -> dict[str, Any]:
+        metadata = claim["metadata"]
+        pod_claim = metadata.get("annotations", {}).get("resource.kubernetes.io/pod-claim-name")
+        origin = f"resourceclaimtemplates/{pod_claim}" if pod_claim else f"resourceclaims/{metadata['name']}"
+        folder = "/var/run/elsewhere" if has("M1") else METADATA
+        return {
+            "hostPath": str(self._state.metadata(metadata["uid"], request)),
+            "containerPath": f"{folder}/{origin}/{request}/{DRIVER}-metadata.json",
+            "options": ["ro", "bind"],
+        }
+
+    def update_metadata(self) -> None:
+        """Give the metadata of all claims another generation."""
+        with self._state.locked() as claims:
+            for uid, claim in claims.items():
+                self._state.generations[uid] = self._state.generations.get(uid, 1) + 1
+                self._state.write_metadata(uid, claim)
 
     @staticmethod
     def _mode(parent: str, request: str, config: list[Mapping[str, Any]]) -> str:
@@ -276,6 +379,7 @@ class Plugin(v1_grpc.DRAPluginServicer):
             if has("U8") and gone is not None:
                 self._cooling[uid] = gone["devices"]
             self._state.spec(uid).unlink(missing_ok=True)
+            self._state.remove_metadata(uid)
             if not has("U6"):
                 self._state.temporary(uid).unlink(missing_ok=True)
         return ""
@@ -285,7 +389,7 @@ class Plugin(v1_grpc.DRAPluginServicer):
         with self._state.locked() as claims:
             known = {uid: dict(item) for uid, item in claims.items()}
         for uid, item in known.items():
-            path = f"{GROUP}/namespaces/{item['namespace']}/resourceclaims/{item['name']}"
+            path = self._api.resource(f"namespaces/{item['namespace']}/resourceclaims/{item['name']}")
             try:
                 gone = self._api.call(path)["metadata"]["uid"] != uid
             except urllib.error.HTTPError as error:
@@ -331,6 +435,8 @@ class Registration(registration_grpc.RegistrationServicer):
         if has("R3"):
             self._api.call("/version")
         versions = ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+        if HEALTHY:
+            versions += ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
         return registration.PluginInfo(
             type="DevicePlugin" if has("R1") else "DRAPlugin",
             name=DRIVER,
@@ -354,48 +460,233 @@ class Publisher:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._node = os.environ["NODE_NAME"]
+        self._accepted: dict[str, Any] = {}  # what the API server made of the specs
+        self._updated: dict[str, float] = {}
+        self._lost: set[str] = set()
+        self._writes = 0
+        self._created: set[str] = set()
 
     def devices(self) -> list[dict[str, Any]]:
-        plain = [{"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(PLAIN)]
+        if "NO_DEVICES" in os.environ:
+            return []
+        plain: list[dict[str, Any]] = [
+            {"name": f"gpu-{index}", "attributes": {"index": {"int": index}}} for index in range(PLAIN)
+        ]
         policy = {"default": "10Gi", "validRange": {"min": "10Gi"}}
         capacity = {"memory": {"value": "80Gi", "requestPolicy": policy}}
         shared = {"name": "shared-0", "allowMultipleAllocations": True, "capacity": capacity}
-        return [*plain, shared]
+        devices = [*plain, shared, {"name": "tainted-0", "taints": [TAINT]}]
+        return [device | {"taints": [TAINT]} for device in devices] if has("S15") else devices
+
+    def slices(self) -> dict[str, dict[str, Any]]:
+        """Return the specs by name: two pools, one of them with counters."""
+        common: dict[str, Any] = {"driver": DRIVER, "nodeName": self._node}
+        pool: dict[str, Any] = {"name": self._node, "generation": 1, "resourceSliceCount": 1}
+        found = {"": {**common, "pool": pool, "devices": self.devices()}}
+        if has("S6") and "NO_DEVICES" not in os.environ:
+            found["-stale"] = {**common, "pool": {**pool, "generation": 0}, "devices": [{"name": "old"}]}
+        if "NO_DEVICES" not in os.environ:
+            parts = {"name": f"{self._node}-parts", "generation": 1, "resourceSliceCount": 2}
+            counters = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+            used = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
+            effect: dict[str, Any] = (
+                {"taints": [{"key": f"{DRIVER}/hot", "effect": "NoSchedule"}]} if has("S15") else {}
+            )
+            devices = [{"name": f"gpu-part-{index}", "consumesCounters": used, **effect} for index in range(2)]
+            found["-counters"] = {**common, "pool": parts, "sharedCounters": counters}
+            found["-parts"] = {**common, "pool": parts, "devices": devices}
+        return {f"{self._node}-{DRIVER}{name}": spec for name, spec in found.items()}
 
     def publish(self) -> None:
-        """Create or repair the slice, if it differs."""
-        owner = self._api.call(f"/api/v1/nodes/{self._node}")
-        spec = {
-            "driver": DRIVER,
-            "nodeName": self._node,
-            "pool": {"name": self._node, "generation": 1, "resourceSliceCount": 1},
-            "devices": self.devices(),
-        }
-        metadata = {
-            "name": f"{self._node}-{DRIVER}",
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": owner["metadata"]["uid"]},
-            ],
-        }  # fmt: skip
-        body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+        """Create or repair the slices that differ, and delete those that are not there any more."""
+        wanted = self.slices()
+        for item in self._api.call(self._api.resource("resourceslices"))["items"]:
+            own = item["spec"]["driver"] == DRIVER and item["spec"].get("nodeName") == self._node
+            if own and item["metadata"]["name"] not in wanted:
+                self._api.call(self._api.resource(f"resourceslices/{item['metadata']['name']}"), method="DELETE")
+        for name, spec in wanted.items():
+            try:
+                self._publish(name, spec)
+            except urllib.error.HTTPError as error:
+                print(f"slice {name}: {error.read().decode()}", flush=True)
+                if has("S10"):
+                    return
+
+    def _publish(self, name: str, spec: dict[str, Any]) -> None:
         try:
-            found = self._api.call(f"{GROUP}/resourceslices/{metadata['name']}")
+            found = self._api.call(self._api.resource(f"resourceslices/{name}"))
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
-            self._api.call(f"{GROUP}/resourceslices", body)
+            self._create(name, spec)
             return
-        if found["spec"] != spec:
-            found["spec"] = spec
-            self._api.call(f"{GROUP}/resourceslices/{metadata['name']}", found, "PUT")
+        empty = not spec.get("devices")
+        again = not empty and name not in self._accepted
+        rewrite = (has("S2") and again) or (has("S12") and empty and "-counters" not in name)
+        if self._same(name, found["spec"], spec) and not rewrite:
+            return
+        if has("S4") and name in self._created:
+            return
+        self._writes += 1
+        old = {device["name"]: device.get("taints", []) for device in found["spec"].get("devices", [])}
+        new = json.loads(json.dumps(spec))
+        for device in new.get("devices", []):
+            for taint, before in zip(device.get("taints", []), old.get(device["name"], []), strict=False):
+                taint["timeAdded"] = f"2020-01-01T00:00:{self._writes:02}Z" if has("S11") else before["timeAdded"]
+        if rewrite:
+            found["metadata"]["labels"] = {"writes": str(self._writes)}
+        found["spec"] = new
+        self._store(name, spec, self._api.call(self._api.resource(f"resourceslices/{name}"), found, "PUT"))
+        self._updated[name] = time.monotonic()
+
+    def _create(self, name: str, spec: dict[str, Any]) -> None:
+        if has("S5") and time.monotonic() - self._updated.get(name, -60.0) < 10.0:
+            self._lost.add(name)
+        if name in self._lost:
+            return
+        owner = self._api.call(f"/api/v1/nodes/{self._node}")
+        reference = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": owner["metadata"]["uid"]}
+        metadata = {"name": name, "ownerReferences": [] if has("S1") else [reference]}
+        body = {
+            "apiVersion": f"resource.k8s.io/{self._api.version}",
+            "kind": "ResourceSlice",
+            "metadata": metadata,
+            "spec": spec,
+        }
+        self._store(name, spec, self._api.call(self._api.resource("resourceslices"), body))
+
+    def _store(self, name: str, spec: dict[str, Any], answer: dict[str, Any]) -> None:
+        self._created.add(name)
+        made = _plain(answer["spec"])
+        if made == spec:
+            self._accepted.pop(name, None)
+        elif not has("S9"):
+            print(f"slice {name}: the API server dropped fields: {made} of {spec}", flush=True)
+            self._accepted[name] = spec, made
+
+    def _same(self, name: str, found: dict[str, Any], spec: dict[str, Any]) -> bool:
+        wanted, made = self._accepted.get(name, (spec, spec))
+        return _plain(found) == (made if wanted == spec else spec)
+
+    def first(self) -> None:
+        """Do what a driver with a fault does once, at its start."""
+        spec = self.slices()[f"{self._node}-{DRIVER}"]
+        pool = {"name": "big", "generation": 1, "resourceSliceCount": 1}
+        many = {**spec, "pool": pool, "devices": [{"name": f"big-{index}"} for index in range(129)]}
+        counters = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+        for fault, wrong in (("S7", many), ("S8", {**spec, "pool": pool, "sharedCounters": counters})):
+            if has(fault):
+                with suppress(OSError):
+                    self._create("big", wrong)
+        if has("L3") and "POD_UID" in os.environ:
+            with suppress(OSError):
+                self.remove()
+        if has("S3"):
+            with suppress(OSError):
+                found = self._api.call(self._api.resource(f"resourceslices/{self._node}-{DRIVER}"))
+                found["metadata"]["labels"] = {"process": str(os.getpid())}
+                self._api.call(self._api.resource(f"resourceslices/{self._node}-{DRIVER}"), found, "PUT")
+        if has("S13"):
+            for item in self._api.call(self._api.resource("resourceslices"))["items"]:
+                if item["spec"]["driver"] == DRIVER and item["spec"].get("nodeName") != self._node:
+                    self._api.call(self._api.resource(f"resourceslices/{item['metadata']['name']}"), method="DELETE")
+
+    def remove(self) -> None:
+        """Delete the slices."""
+        for name in self.slices():
+            self._api.call(self._api.resource(f"resourceslices/{name}"), method="DELETE")
+
+    def after(self, parent: int, ended: Path) -> None:
+        """Write a slice when the driver's process has gone that got SIGTERM."""
+        while Path(f"/proc/{parent}").exists():
+            time.sleep(0.02)
+        if ended.exists():
+            self._api.call(self._api.resource(f"resourceslices/{self._node}-{DRIVER}"), method="DELETE")
+
+
+def _plain(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec without the times of taints."""
+    found: dict[str, Any] = json.loads(json.dumps(spec))
+    for device in found.get("devices", []):
+        for taint in device.get("taints", []):
+            taint.pop("timeAdded", None)
+    return found
+
+
+class Health:
+    """The health of all devices, by both versions of the service."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._streams = 0
+        self._only_one = threading.Lock()
+
+    def reports(self, context: Any, messages: Any) -> Iterator[Any]:
+        """Yield a report each second."""
+        if has("H4"):
+            context.abort(grpc.StatusCode.INTERNAL, "no health service")
+        self._streams += 1
+        first = self._streams > 1 and has("H6")
+        while has("H5") and not self._only_one.acquire(timeout=0.1):
+            if not context.is_active():
+                return
+        try:
+            while context.is_active():
+                yield messages.NodeWatchResourcesResponse(devices=[] if first else self._devices(messages))
+                first = False
+                for _ in range(100000 if has("H2") else 10):
+                    if context.is_active():
+                        time.sleep(0.1)
+        finally:
+            if has("H5"):
+                self._only_one.release()
+
+    def _devices(self, messages: Any) -> list[Any]:
+        places = [
+            (spec["pool"]["name"], device["name"])
+            for spec in self._publisher.slices().values()
+            for device in spec.get("devices", [])
+        ]
+        status = messages.UNHEALTHY if has("H3") and messages is health_v1alpha1 else messages.HEALTHY
+        return [
+            messages.DeviceHealth(
+                device=messages.DeviceIdentifier(pool_name=pool, device_name=name), health=status,
+                last_updated_time=int(time.time()), health_check_timeout_seconds=LEASE,
+            )
+            for pool, name in places[has("H1") :]
+        ]  # fmt: skip
+
+
+class NewerHealth(health_v1_grpc.DRAResourceHealthServicer):
+    """The health service in v1."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    @override
+    def NodeWatchResources(self, request: Any, context: Any) -> Iterator[Any]:
+        return self._health.reports(context, health_v1)
+
+
+class OlderHealth(health_v1alpha1_grpc.DRAResourceHealthServicer):
+    """The health service in v1alpha1."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    @override
+    def NodeWatchResources(self, request: Any, context: Any) -> Iterator[Any]:
+        return self._health.reports(context, health_v1alpha1)
 
 
 def work(publisher: Publisher, plugin: Plugin) -> None:
     """Publish and reconcile, again and again."""
+    publisher.first()
     while True:
         try:
             publisher.publish()
             plugin.reconcile()
+            plugin.update_metadata()
         except (OSError, LookupError) as error:
             print("API server:", error, flush=True)
         time.sleep(0.2)
@@ -420,6 +711,10 @@ def serve(path: Path, *parts: Any) -> grpc.Server:
                 v1_grpc.add_DRAPluginServicer_to_server(part, server)
             case OlderPlugin():
                 v1beta1_grpc.add_DRAPluginServicer_to_server(part, server)
+            case NewerHealth():
+                health_v1_grpc.add_DRAResourceHealthServicer_to_server(part, server)
+            case OlderHealth():
+                health_v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(part, server)
             case Registration():
                 registration_grpc.add_RegistrationServicer_to_server(part, server)
     server.add_insecure_port(f"unix:{path}")
@@ -427,44 +722,72 @@ def serve(path: Path, *parts: Any) -> grpc.Server:
     return server
 
 
+def start_servers(api: Api, registrar: Path, endpoint: Path, parts: list[Any]) -> list[grpc.Server]:
+    """Serve the services, in the right order."""
+    if FAULT in {"shared", "R10"}:
+        return [serve(registrar, Registration(api, ""), *(parts if FAULT == "shared" else ()))]
+    registration_part = Registration(api, str(endpoint))
+    if has("R9"):
+        servers = [serve(registrar, registration_part)]
+        time.sleep(1.0)
+        return [*servers, serve(endpoint, *parts)]
+    return [serve(endpoint, *parts), serve(registrar, registration_part)]
+
+
+def remove_leftovers(directory: Path, registry: Path, cdi: Path) -> None:
+    """Remove sockets that no process serves, and temporary files."""
+    for stale in (*directory.glob("*.sock"), *registry.glob(f"{DRIVER}*.sock")):
+        if not listening(stale) and not has("R6"):
+            stale.unlink(missing_ok=True)
+    for left in cdi.glob(f".{DRIVER}-*.tmp"):
+        if not has("U6"):
+            left.unlink(missing_ok=True)
+
+
+def end(publisher: Publisher, servers: list[grpc.Server], sockets: list[Path], ended: Path) -> None:
+    """Do what SIGTERM asks for."""
+    ended.touch()
+    if has("L1") and "POD_UID" not in os.environ:
+        publisher.remove()
+    if not has("R7"):
+        for server in servers[::-1]:
+            server.stop(1.0).wait()
+        for path in sockets:
+            path.unlink(missing_ok=True)
+    os._exit(0)
+
+
 def main() -> None:
     uid = os.environ.get("POD_UID", "")
     directory = Path(os.environ["KUBELET_PLUGINS_DIRECTORY_PATH"], DRIVER)
     directory.mkdir(parents=True, exist_ok=True)
-    registry = Path(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"])
+    registry, cdi = Path(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"]), Path(os.environ["CDI_ROOT"])
     endpoint = directory / (f"dra-{uid}{'-' * 60 * has('R8')}.sock" if uid else "dra.sock")
     registrar = registry / (f"{DRIVER}-{uid}-reg.sock" if uid else f"{DRIVER}-reg.sock")
-    for stale in (*directory.glob("*.sock"), *registry.glob(f"{DRIVER}*.sock")):
-        if not listening(stale) and not has("R6"):
-            stale.unlink(missing_ok=True)
+    ended = directory / "ended"
     api = Api()
-    state = State(directory, Path(os.environ["CDI_ROOT"]))
-    if not has("U6"):
-        for left in Path(os.environ["CDI_ROOT"]).glob(f".{DRIVER}-*.tmp"):
-            left.unlink(missing_ok=True)
-    plugin = Plugin(api, state)
-    parts = (plugin, OlderPlugin(plugin))
+    publisher = Publisher(api)
+    if FAULT == "late":
+        publisher.after(int(sys.argv[2]), ended)
+        return
+    ended.unlink(missing_ok=True)
+    if has("L2") and any(path.is_dir() for path in registry.iterdir()):
+        threading.Event().wait()
+    if has("S14"):
+        words = [sys.executable, "-m", "tests.support.conformance_driver", "late", str(os.getpid())]
+        subprocess.Popen(words, start_new_session=True)
+    remove_leftovers(directory, registry, cdi)
+    plugin = Plugin(api, State(directory, cdi))
+    health = Health(publisher)
+    parts: list[Any] = [plugin, OlderPlugin(plugin)]
+    if HEALTHY or has("H4"):
+        parts += [NewerHealth(health), OlderHealth(health)]
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    servers = []
-    if FAULT in {"shared", "R10"}:
-        servers.append(serve(registrar, Registration(api, ""), *(parts if FAULT == "shared" else ())))
-    elif has("R9"):
-        servers.append(serve(registrar, Registration(api, str(endpoint))))
-        time.sleep(1.0)
-        servers.append(serve(endpoint, *parts))
-    else:
-        servers.append(serve(endpoint, *parts))
-        servers.append(serve(registrar, Registration(api, str(endpoint))))
-    threading.Thread(target=work, args=(Publisher(api), plugin), daemon=True).start()
+    servers = start_servers(api, registrar, endpoint, parts)
+    threading.Thread(target=work, args=(publisher, plugin), daemon=True).start()
     stopping.wait()
-    if has("R7"):
-        os._exit(0)
-    for server in servers[::-1]:
-        server.stop(1.0).wait()
-    for path in (registrar, endpoint):
-        path.unlink(missing_ok=True)
-    os._exit(0)
+    end(publisher, servers, [registrar, endpoint], ended)
 
 
 if __name__ == "__main__":

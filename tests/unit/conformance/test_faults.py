@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from dra_kit.conformance.profile import DriverProfile
+from dra_kit.conformance.profile import DriverProfile, DriverRights
 from dra_kit.conformance.runner import (
     FUNCTIONS,
     CheckStatus,
@@ -21,6 +22,7 @@ from tests.support import conformance_driver
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 REPOSITORY = Path(__file__).parents[3]
+RIGHTS = REPOSITORY / "tests/support/conformance_rights.yaml"
 PROFILE = DriverProfile.model_validate({
     "driver": conformance_driver.DRIVER,
     "expect": {"env": {"GPU_0": "gpu-*"}},
@@ -29,17 +31,36 @@ PROFILE = DriverProfile.model_validate({
         {"parameters": {"mode": "slow"}, "expect": {"env": {"GPU_*_MODE": "slow"}}},
     ],
     "orphansWithin": 30,
+    "metadataUpdatedWithin": 30,
+    "apiVersions": ["v1", "v1beta2"],
+    "steadyAfter": 1,
+    "restoredWithin": 20,
+    "withoutDevices": {"NO_DEVICES": "1"},
 })  # fmt: skip
-START_WITHIN = {"R1": 8.0, "R10": 60.0}
+START_WITHIN = {"R1": 8.0, "L2": 20.0, "A1": 20.0}
 """Seconds that a driver gets which never registers."""
-DOES_NOT_APPLY = {"R10"}
-"""Checks that cannot apply to a driver with two sockets."""
+DOES_NOT_APPLY = {"R10", "H4"}
+"""Checks that cannot apply to a driver with two sockets and a health service."""
 
 
-async def judged(fault: str, only: str) -> ConformanceReport:
+def rights(fault: str, folder: Path) -> Path:
+    """Return the manifests with the driver's rights: without a policy for A2, without a rule for A4."""
+    documents = [*yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8"))]
+    for document in documents:
+        if fault == "A4" and document["kind"] == "ClusterRole":
+            document["rules"] = [rule for rule in document["rules"] if "resourceclaims/driver" not in rule["resources"]]
+    if fault == "A2":
+        documents = [document for document in documents if "Policy" not in document["kind"]]
+    path = folder / "rights.yaml"
+    path.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return path
+
+
+async def judged(fault: str, only: str, folder: Path) -> ConformanceReport:
     words = [f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "tests.support.conformance_driver", fault]
     text = f"{shlex.join(words)} {{pod_uid}}"
-    profile = PROFILE.model_copy(update={"start_within": START_WITHIN.get(fault, 60.0)})
+    rbac = DriverRights(manifests=[rights(fault, folder)], service_account="gpu-driver/gpu-driver")
+    profile = PROFILE.model_copy(update={"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac})
     return await judge(
         ConformanceSettings(
             subject=text, command=lambda places: SubjectCommand.parse(text, places), profile=profile, only=only
@@ -55,21 +76,21 @@ def texts(report: ConformanceReport) -> list[str]:
     ]
 
 
-async def test_a_right_driver_passes_every_check() -> None:
-    report = await judged("none", "")
+async def test_a_right_driver_passes_every_check(tmp_path: Path) -> None:
+    report = await judged("none", "", tmp_path)
     found = {item.check.id: item.status for item in report.outcomes if item.status is not CheckStatus.PASSED}
     assert found == dict.fromkeys(DOES_NOT_APPLY, CheckStatus.NOT_APPLICABLE), texts(report)
     assert report.conforms
 
 
-async def test_a_right_driver_with_one_socket_passes() -> None:
-    report = await judged("shared", "R1,R9,R10,P2")
+async def test_a_right_driver_with_one_socket_and_no_health_passes(tmp_path: Path) -> None:
+    report = await judged("shared", "R1,R9,R10,P2,H4", tmp_path)
     assert texts(report) == []
 
 
 @pytest.mark.parametrize("fault", FUNCTIONS)
-async def test_a_fault_is_found_by_its_check_only(fault: str) -> None:
-    report = await judged(fault, fault[0])
+async def test_a_fault_is_found_by_its_check_only(fault: str, tmp_path: Path) -> None:
+    report = await judged(fault, fault[0], tmp_path)
     assert [item.check.id for item in report.having(CheckStatus.FAILED)] == [fault], texts(report)
     evidence = report.having(CheckStatus.FAILED)[0].evidence
     assert 1 <= len(evidence) <= 10
