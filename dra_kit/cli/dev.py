@@ -35,6 +35,8 @@ _SHARED: Final = (
     "feature_gates",
     "runtime_config",
     "network_namespaces",
+    "node_namespaces",
+    "node_files",
     "time_scale",
     "webhook",
 )

@@ -220,6 +220,18 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="give pods network namespaces, for hooks that move interfaces; only root can create them",
 )
 @click.option(
+    "--node-namespaces/--no-node-namespaces",
+    default=None,
+    help="give each node its own mounts and network, in which its containers run; by default only for nodes with "
+    "--node-files",
+)
+@click.option(
+    "--node-files",
+    multiple=True,
+    metavar="[NODE:]PATH=DIR",
+    help="files that programs on all nodes or one see at PATH, such as /sys=fixtures/sys; may be repeated",
+)
+@click.option(
     "--time-scale",
     default=1.0,
     show_default=True,
@@ -413,6 +425,8 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         webhook=options["webhook"],
         network_namespaces=options["network_namespaces"],
         shapes=node_shapes(options["capacity"], options["labels"]),
+        node_namespaces=options["node_namespaces"],
+        node_files=options["node_files"],
     )
 
 

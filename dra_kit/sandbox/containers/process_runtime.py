@@ -22,12 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import DeviceNode, SpecEdits
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
+from dra_kit.sandbox.containers.node_namespace import NodeNamespace
 from dra_kit.sandbox.containers.nri import (
     REQUEST_TIMEOUT,
     HookAdjustment,
@@ -43,6 +44,7 @@ from dra_kit.sandbox.containers.processes import (
     NetworkNamespace,
     PodNetwork,
     ReaperClient,
+    StartResult,
 )
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
@@ -50,6 +52,7 @@ from dra_kit.sandbox.containers.runtime import (
     ContainerStatus,
     PodSandbox,
     SandboxConfig,
+    VolumeMount,
     effective_edits,
 )
 
@@ -103,7 +106,8 @@ class ProcessRuntime:
 
     A container is a process group with the environment of the pod and of CDI, an empty working directory, and the
     volumes of the kubelet where the kernel lets this user mount; else :data:`MOUNTS_VARIABLE` says where they are. It
-    shares all other files, network and users with this machine. Unlike the first process of a PID namespace, it is
+    shares all other files, network and users with this machine, or with its node's namespace, in which mounts and
+    device files of CDI are made, too. Unlike the first process of a PID namespace, it is
     terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
     is killed.
 
@@ -123,6 +127,7 @@ class ProcessRuntime:
             it if hooks have moved an interface there; it has no other network then.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
+        namespace: what containers run in, which is opened with the runtime; None for this machine.
     """
 
     version: str = f"{_SCHEME}1"
@@ -139,6 +144,7 @@ class ProcessRuntime:
         nri_timeout: float = REQUEST_TIMEOUT,
         network_namespaces: bool = False,
         node_directory: Path | None = None,
+        namespace: NodeNamespace | None = None,
     ) -> None:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
@@ -162,9 +168,22 @@ class ProcessRuntime:
             directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
         directory.mkdir(parents=True, exist_ok=True)
         self._root = directory
-        self._processes = ReaperClient(self._root, self._ended)
+        self.namespace: NodeNamespace | None = namespace
+        """The namespace of the node; None if containers share the mounts and the network of this machine."""
+        self._processes = (
+            ReaperClient(self._root, self._ended)
+            if namespace is None
+            else ReaperClient(self._root, self._ended, node=namespace.order, entered=namespace.entered)
+        )
 
     async def __aenter__(self) -> Self:
+        if self.namespace is not None:
+            self.namespace.prepare()
+            try:
+                await self.namespace.open(self._processes)
+            except BaseException:
+                await self.__aexit__()
+                raise
         if self._network_namespaces:
             NetworkNamespace().close()  # it may be forbidden
         if self.nri is not None:
@@ -175,6 +194,8 @@ class ProcessRuntime:
         await self._stack.aclose()
         while self._work:
             await asyncio.wait(self._work)
+        if self.namespace is not None:
+            await self.namespace.close()
         await self._processes.close()
         for container in self._containers.values():
             self._settle(container)
@@ -456,10 +477,11 @@ class ProcessRuntime:
             container.adjust(adjusted)
             container.created = True
             await self._inform(pb.POST_CREATE_CONTAINER, sandbox, container)
-        for path, source in container.report().mounts.items():
-            if self._is_missing(source):
-                self._refuse(container, mount_error(source, path))
-                return
+        if self.namespace is None:
+            for path, source in container.report().mounts.items():
+                if self._is_missing(source):
+                    self._refuse(container, mount_error(source, path))
+                    return
         if self.nri is not None and sandbox is not None:
             try:
                 await self.nri.container_event(pb.START_CONTAINER, sandbox, container.message(sandbox))
@@ -487,33 +509,37 @@ class ProcessRuntime:
                 item.log.discard()
 
     async def _start(self, identity: str, container: _Container) -> None:
-        command = container.config.command
-        program = find_program(command[0], container.status.environment)
-        if program is None:
-            self._refuse(container, start_error(command[0], None))
-            return
-        mounts = container.config.mounts
-        unmounted = mounts and {MOUNTS_VARIABLE: ":".join(f"{path}={source}" for path, source in mounts.items())}
+        config, command = container.config, container.config.command
+        in_node = self.namespace is not None
+        # volumes that others share are this machine's: what is mounted in them would have to be seen here
+        volumes = [] if not in_node and any(mount.shared for mount in config.mounts) else config.mounts
+        places = ":".join(f"{mount.path}={mount.source}" for mount in config.mounts)
+        unmounted = {MOUNTS_VARIABLE: places} if places else {}
+        edits = container.report().edits
         container.pipe, output = self._intake.open(container.log)
         try:
-            number, mounted = await self._processes.start(
+            result = await self._processes.start(
                 identity,
                 command,
-                executable=program,
+                executable=command[0],
                 environment={**container.status.environment, **self._mark},
                 directory=container.directory,
                 output=output,
-                mounts={} if container.config.shares_mounts else mounts,
+                mounts=[*map(_volume, volumes), *(_mounts(edits) if in_node else ())],
+                devices=[*map(_device, edits.device_nodes)] if in_node else [],
+                own_devices=in_node and not config.privileged,
+                shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
-                network=self._network_path(container.config.pod.uid),
+                network=self._network_path(config.pod.uid),
             )
         finally:
             os.close(output)
-        if mounts and not mounted:
+        if unmounted and not result.mounted:
             known = container.status.environment
             container.status = replace(container.status, environment={**known, **unmounted})
-        if number:
-            self._refuse(container, start_error(command[0], number))
+        container.status = replace(container.status, edits_applied=in_node, stand_ins=result.stand_ins)
+        if result.number:
+            self._refuse(container, _start_failure(command[0], result))
 
     def _network_path(self, pod_uid: str) -> str:
         """Return the network namespace in which containers of a pod run; empty for that of this machine."""
@@ -591,11 +617,33 @@ def image_environment(hostname: str, home: Path) -> dict[str, str]:
     return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
 
 
-def find_program(command: str, environment: Mapping[str, str]) -> str | None:
-    """Return the path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
-    if "/" in command:
-        return command
-    return shutil.which(command, path=environment.get("PATH", ""))
+def _volume(mount: VolumeMount) -> dict[str, Any]:
+    options = ["ro"] if mount.read_only else []
+    return {"source": mount.source, "target": mount.path, "type": "bind", "options": options}
+
+
+def _mounts(edits: SpecEdits) -> list[dict[str, Any]]:
+    return [
+        {"source": item.host_path, "target": item.container_path, "type": item.type, "options": list(item.options)}
+        for item in edits.mounts
+    ]
+
+
+def _device(node: DeviceNode) -> dict[str, Any]:
+    numbers = [node.type or "c", node.major, node.minor] if node.type and node.major else None
+    return {"path": node.path, "source": node.host_path or node.path, "numbers": numbers, "mode": node.file_mode}
+
+
+def _start_failure(command: str, result: StartResult) -> str:
+    """Return containerd's text for a process that could not be started."""
+    if result.mount is None:
+        missing = result.number == errno.ENOENT and "/" not in command
+        return start_error(command, None if missing else result.number)
+    source, target, is_device = result.mount
+    reason = os.strerror(result.number).lower()
+    if is_device:
+        return f'CDI device injection failed: failed to stat CDI host device "{source}": {reason}'
+    return mount_error(source, target, reason)
 
 
 def start_error(command: str, number: int | None) -> str:
@@ -613,11 +661,11 @@ def start_error(command: str, number: int | None) -> str:
             return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
 
 
-def mount_error(source: str, target: str) -> str:
-    """Return containerd's text for a mount of a file that does not exist."""
+def mount_error(source: str, target: str, reason: str = "no such file or directory") -> str:
+    """Return containerd's text for a mount that failed, by default because the file does not exist."""
     return (
         f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
-        "dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: no such file or directory"
+        f"dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: {reason}"
     )
 
 
@@ -625,8 +673,9 @@ class ContainerReport(Struct, frozen=True):
     """A container at one moment.
 
     Attributes:
-        config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
-            settings of ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here.
+        config: the config from the kubelet. The hooks, network devices, groups and resctrl settings of
+            ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here. Mounts and
+            device nodes are, if ``status.edits_applied`` says so.
     """
 
     config: ContainerConfig

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
-import fcntl
 import json
 import os
+import secrets
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -26,12 +25,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
+from msgspec import Struct
+
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.containers import reaper
+from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, raise_loopback
 
-_SCRIPT: Final = Path(reaper.__file__)
+_ABOVE: Final = Path(reaper.__file__).parents[len(reaper.__name__.split(".")) - 1]
+# neither the environment nor the site packages of this process concern it
+_REAPER: Final = (
+    sys.executable, "-I", "-S", "-c",
+    f"import sys; sys.path.append({str(_ABOVE)!r}); from {reaper.__name__} import main; main(sys.argv[1:])",
+)  # fmt: skip
 _CLOSE_SECONDS: Final = 10.0
 T = TypeVar("T")
+
+
+class StartResult(Struct, frozen=True):
+    """How the start of a process went.
+
+    Attributes:
+        number: 0, or the ``errno`` that says why it could not be started.
+        mounted: it sees what was to be mounted.
+        mount: source and target of the mount that failed, and whether it is a device file; None for another failure.
+        stand_ins: device files for which empty files stand, because this user may not make device files.
+    """
+
+    number: int = 0
+    mounted: bool = False
+    mount: tuple[str, str, bool] | None = None
+    stand_ins: tuple[str, ...] = ()
 
 
 class ReaperClient:
@@ -41,15 +64,86 @@ class ReaperClient:
         root: their working directory; removed when they have exited together with this process.
         ended: called with the identity and the exit code of each process that exits. For a signal, the code is minus
             the signal's number.
+        node: what :func:`dra_kit.sandbox.containers.mounts.enter_node` mounts: all processes are in namespaces of their
+            own; None for those of this process.
+        entered: called when there are such namespaces; again when others replace them, because the reaper was killed.
     """
 
-    def __init__(self, root: Path, ended: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        ended: Callable[[str, int], None],
+        *,
+        node: Mapping[str, Any] | None = None,
+        entered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._root = root
         self._ended = ended
+        self._node = node
+        self._entered = entered
         self._reaper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._starting: dict[str, asyncio.Future[tuple[int, bool]]] = {}
+        self._starting: dict[str, asyncio.Future[StartResult]] = {}
+        self._asked: dict[str, asyncio.Future[tuple[Mapping[str, Any], int | None]]] = {}
         self._running: set[str] = set()
+
+    @property
+    def process(self) -> int | None:
+        """The ID of the reaper's process, whose namespaces all processes share; None while there is none."""
+        return None if self._reaper is None else self._reaper.pid
+
+    async def enter(self) -> None:
+        """Have the reaper start in its namespaces, if it has not.
+
+        Raises:
+            SandboxError: this machine does not allow it; the text is the reason alone.
+        """
+        if self._control is None:
+            ready = self._ask("ready")
+            self._start_reaper()
+            message, _ = await ready
+            if reason := message["ready"]:
+                raise SandboxError(reason)
+
+    async def open_socket(self, family: int, kind: int) -> socket.socket:
+        """Return a new socket in the network of the processes.
+
+        Raises:
+            OSError: the reaper is gone.
+        """
+        identity = secrets.token_hex(8)
+        answer = self._ask(identity)
+        self._order({"socket": identity, "family": int(family), "kind": int(kind)})
+        _, descriptor = await answer
+        if descriptor is None:
+            raise OSError(errno.EIO, "the namespaces of the node are gone")
+        found = socket.socket(fileno=descriptor)
+        found.setblocking(False)
+        return found
+
+    async def look(self, path: str, create: str = "", mode: int = 0o755) -> int:
+        """Return the mode of a file as the processes see it, with its type.
+
+        Args:
+            path: where.
+            create: ``file`` or ``directory``, to create it if it does not exist.
+            mode: permissions of a file that is created.
+
+        Raises:
+            OSError: it does not exist, or cannot be created.
+        """
+        identity = secrets.token_hex(8)
+        answer = self._ask(identity)
+        self._order({"look": identity, "path": path, "create": create, "mode": mode})
+        message, _ = await answer
+        if number := message.get("errno", errno.EIO):
+            raise OSError(number, os.strerror(number), path)
+        return int(message["mode"])
+
+    def _ask(self, identity: str) -> asyncio.Future[tuple[Mapping[str, Any], int | None]]:
+        answer: asyncio.Future[tuple[Mapping[str, Any], int | None]] = asyncio.get_running_loop().create_future()
+        self._asked[identity] = answer
+        return answer
 
     def expect(self) -> None:
         """Have the reaper start: it takes as long as a driver takes to prepare a claim."""
@@ -66,23 +160,28 @@ class ReaperClient:
         environment: Mapping[str, str],
         directory: Path,
         output: int,
-        mounts: Mapping[str, str],
-        unmounted: Mapping[str, str],
+        mounts: Sequence[Mapping[str, Any]] = (),
+        devices: Sequence[Mapping[str, Any]] = (),
+        own_devices: bool = False,
+        shares: bool = False,
+        unmounted: Mapping[str, str] | None = None,
         network: str = "",
-    ) -> tuple[int, bool]:
+    ) -> StartResult:
         """Start a process in a separate session.
-
-        Return 0, or the ``errno`` that says why it could not be started, and whether it sees the mounts.
 
         Args:
             identity: identifies the process in later calls.
             arguments: the first one is the name of the program.
-            executable: the path of the program.
+            executable: the path of the program; a name without a slash is looked for in the environment's ``PATH``.
             environment: the complete environment.
             directory: the working directory.
             output: the file descriptor for its output; the caller closes it.
-            mounts: folders by the path at which the process sees them, if this machine allows the user to mount.
-            unmounted: variables in addition, if it does not.
+            mounts: what the process sees at other paths, if this machine allows the user to mount; these and the next
+                three as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
+            devices: device files.
+            own_devices: it has those device files alone.
+            shares: others see what it mounts in the directories of the node.
+            unmounted: variables in addition, if it does not allow it.
             network: the path of its network namespace; empty for that of this process.
         """
         order = {
@@ -91,15 +190,18 @@ class ReaperClient:
             "executable": executable,
             "env": dict(environment),
             "directory": str(directory),
-            "mounts": dict(mounts),
-            "unmounted": dict(unmounted),
+            "mounts": list(mounts),
+            "devices": list(devices),
+            "own_devices": own_devices,
+            "shares": shares,
+            "unmounted": dict(unmounted or {}),
             "network": network,
         }
         control = self._control or self._start_reaper()
         data = json.dumps(order).encode()
         if len(data) > reaper.LARGEST_MESSAGE:
-            return errno.E2BIG, False
-        answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
+            return StartResult(errno.E2BIG)
+        answer: asyncio.Future[StartResult] = asyncio.get_running_loop().create_future()
         self._starting[identity] = answer
         try:
             while True:
@@ -110,7 +212,7 @@ class ReaperClient:
                     await asyncio.sleep(0.005)
             return await answer
         except OSError as error:
-            return error.errno or 0, False
+            return StartResult(error.errno or errno.EIO)
         finally:
             self._starting.pop(identity, None)
 
@@ -135,8 +237,7 @@ class ReaperClient:
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, reaper.LARGEST_MESSAGE)
             self._reaper = subprocess.Popen(
-                # neither the environment nor the site packages of this process concern it
-                [sys.executable, "-I", "-S", str(_SCRIPT), str(theirs.fileno()), str(self._root)],
+                [*_REAPER, str(theirs.fileno()), str(self._root), *([json.dumps(self._node)] if self._node else [])],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
@@ -166,8 +267,9 @@ class ReaperClient:
     def _hear(self) -> None:
         control = self._control
         while control is not None:
+            descriptors: list[int] = []
             try:
-                data = control.recv(reaper.LARGEST_MESSAGE)
+                data, descriptors, _, _ = socket.recv_fds(control, reaper.LARGEST_MESSAGE, 1)
             except BlockingIOError:
                 return
             except OSError:
@@ -175,23 +277,32 @@ class ReaperClient:
             if not data:
                 self._lose_reaper()
                 return
-            self._learn(json.loads(data))
+            self._learn(json.loads(data), *descriptors)
             control = self._control
 
-    def _learn(self, message: Mapping[str, Any]) -> None:
+    def _learn(self, message: Mapping[str, Any], descriptor: int | None = None) -> None:
         if (identity := message.get("started")) is not None:
             self._running.add(identity)
-            self._answer(identity, 0, mounted=message["mounted"])
+            self._answer(identity, StartResult(mounted=message["mounted"], stand_ins=tuple(message["stand_ins"])))
         elif (identity := message.get("failed")) is not None:
-            self._answer(identity, message["errno"])
+            mount = message["mount"]
+            self._answer(identity, StartResult(message["errno"], mount=tuple(mount) if mount else None))
+        elif (identity := message.get("ended")) is not None:
+            self._running.discard(identity)
+            self._ended(identity, os.waitstatus_to_exitcode(message["status"]))
         else:
-            self._running.discard(message["ended"])
-            self._ended(message["ended"], os.waitstatus_to_exitcode(message["status"]))
+            if message.get("ready") == "":
+                self._entered()
+            asked = self._asked.pop("ready" if "ready" in message else message.get("socket") or message["looked"], None)
+            if asked is not None and not asked.done():
+                asked.set_result((message, descriptor))
+            elif descriptor is not None:
+                os.close(descriptor)
 
-    def _answer(self, identity: str, number: int, *, mounted: bool = False) -> None:
+    def _answer(self, identity: str, result: StartResult) -> None:
         answer = self._starting.get(identity)
         if answer is not None and not answer.done():
-            answer.set_result((number, mounted))
+            answer.set_result(result)
 
     def _lose_reaper(self) -> None:
         """React to the death of the reaper: the kernel has killed what it had started."""
@@ -201,10 +312,24 @@ class ReaperClient:
             gone.wait()
         for answer in self._starting.values():
             if not answer.done():
-                answer.set_result((errno.EIO, False))
+                answer.set_result(StartResult(errno.EIO))
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_result(({"ready": "its reaper has ended"}, None))
+        self._asked.clear()
         lost, self._running = self._running, set()
         for identity in lost:
             self._ended(identity, -9)
+
+
+def enter_arguments(process: int, arguments: Sequence[str]) -> list[str]:
+    """Return a command that runs another one in the namespaces of a process."""
+    return [*_REAPER, "enter", str(process), *arguments]
+
+
+def probe_arguments() -> list[str]:
+    """Return a command that fails, and says why, where this user cannot have a reaper with namespaces of its own."""
+    return [*_REAPER, "probe"]
 
 
 MARK_VARIABLE: Final = "DRA_KIT_SANDBOX_MARK"
@@ -281,10 +406,6 @@ class ProcessHandle:
         return bool(waiting.poll(max(0.0, seconds) * 1000))
 
 
-_CLONE_NEWNET: Final = 0x40000000
-_SIOCGIFFLAGS: Final = 0x8913
-_SIOCSIFFLAGS: Final = 0x8914
-_IFF_UP: Final = 1
 _LOOPBACK: Final = "lo"
 
 
@@ -348,7 +469,7 @@ class NetworkNamespace:
         """See :class:`PodNetwork`."""
 
         def enter() -> tuple[str, ...]:
-            _check(_LIBC.setns(self._descriptor, _CLONE_NEWNET))
+            check(_LIBC.setns(self._descriptor, NEW_NETWORK))
             return tuple(name for _, name in socket.if_nameindex() if name != _LOOPBACK)
 
         return _in_thread(enter)
@@ -363,11 +484,8 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 def _unshare() -> int:
     """Return a descriptor of a new namespace, in which the loopback interface is up, as in a pod."""
-    _check(_LIBC.unshare(_CLONE_NEWNET))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        request = struct.pack("16sh14x", _LOOPBACK.encode(), 0)
-        flags = struct.unpack("16sh14x", fcntl.ioctl(control, _SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", _LOOPBACK.encode(), flags | _IFF_UP))
+    check(_LIBC.unshare(NEW_NETWORK))
+    raise_loopback()
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 
 
@@ -375,9 +493,3 @@ def _in_thread(work: Callable[[], T]) -> T:
     """Do something that changes the namespaces of its thread, in a thread that ends then."""
     with ThreadPoolExecutor(1, "network-namespace") as threads:
         return threads.submit(work).result()
-
-
-def _check(result: int) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

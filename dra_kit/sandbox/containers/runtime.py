@@ -86,6 +86,22 @@ class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):
     unified: Mapping[str, str] = field(default_factory=dict)
 
 
+class VolumeMount(Struct, frozen=True):
+    """A volume, or a part of it, in a container.
+
+    Attributes:
+        path: where the container sees it.
+        source: its path on the node.
+        read_only: the container must not change it.
+        shared: what the container mounts in it is seen by the node (``mountPropagation: Bidirectional``).
+    """
+
+    path: str
+    source: str
+    read_only: bool = False
+    shared: bool = False
+
+
 class ContainerConfig(Struct, frozen=True):
     """A container to run.
 
@@ -97,8 +113,8 @@ class ContainerConfig(Struct, frozen=True):
         environment: the pod's variables, in order. The image's own precede them, those of the edits follow.
         cdi_devices: qualified names that the drivers returned for this container.
         edits: what the CDI devices change in the container.
-        mounts: folders of volumes, by the path at which the container sees them.
-        shares_mounts: what the container mounts is seen by others, too (``mountPropagation: Bidirectional``).
+        mounts: its volumes.
+        privileged: it sees all devices of its node.
     """
 
     pod: PodReference
@@ -112,8 +128,8 @@ class ContainerConfig(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
     edits: SpecEdits = field(default_factory=SpecEdits)
-    mounts: Mapping[str, str] = field(default_factory=dict)
-    shares_mounts: bool = False
+    mounts: tuple[VolumeMount, ...] = ()
+    privileged: bool = False
 
 
 class ContainerExit(Struct, frozen=True):
@@ -142,6 +158,8 @@ class ContainerStatus(Struct, frozen=True):
             plugins.
         resources: those that NRI plugins have set.
         hook_edits: what else NRI plugins changed.
+        edits_applied: the mounts and device files of CDI and of NRI plugins are really there.
+        stand_ins: device files for which empty files stand, because this user may not make device files.
     """
 
     id: str
@@ -154,6 +172,8 @@ class ContainerStatus(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     resources: HookResources = field(default_factory=HookResources)
     hook_edits: SpecEdits = field(default_factory=SpecEdits)
+    edits_applied: bool = False
+    stand_ins: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:

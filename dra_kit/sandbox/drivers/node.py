@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.log import OutputReader
+from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
 from dra_kit.sandbox.drivers.accounts import RoleCredentials
@@ -40,6 +41,8 @@ class SandboxNode:
         directory: everything of the node lies below it; a short path, for sockets.
         shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
+        namespace: makes what the node's containers and programs run in, from the node's directories; None for this
+            machine.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class SandboxNode:
         intake: OutputReader,
         shape: NodeShape | None = None,
         network_namespaces: bool = False,
+        namespace: Callable[[NodePlaces], NodeNamespace] | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -67,6 +71,7 @@ class SandboxNode:
             nri_socket=nri_socket(directory),
             network_namespaces=network_namespaces,
             node_directory=directory,
+            namespace=namespace(NodePlaces(directory, self.cdi_dir)) if namespace else None,
         )
         self._mark = mark
         self._time_scale = time_scale

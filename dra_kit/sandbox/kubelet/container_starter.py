@@ -22,7 +22,7 @@ from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, C
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
-from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
+from dra_kit.sandbox.kubelet.volumes import PodVolumes
 from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, HookFailed, RecordObserver
 
 _HOSTNAME_LENGTH: Final = 63
@@ -43,7 +43,7 @@ class PodWorkerServices(Struct, frozen=True):
     manager: ClaimManager
     cdi_directories: Sequence[Path]
     runtime: ProcessRuntime
-    volumes: ProjectedVolumes
+    volumes: PodVolumes
     recorder: EventRecorder
     observer: RecordObserver
     time_scale: float
@@ -104,6 +104,8 @@ class ContainerStarter:
                 cdi_devices=config.cdi_devices,
                 from_claims=config.edits,
                 from_hooks=status.hook_edits,
+                edits_applied=status.edits_applied,
+                stand_ins=status.stand_ins,
                 resources=status.resources,
                 interfaces=self._services.runtime.moved_interfaces(config.pod.uid),
                 exit=exit_status(status.exit) if status.exit else None,
@@ -139,10 +141,8 @@ class ContainerStarter:
             hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
             environment=variables,
             cdi_devices=cdi_devices,
-            mounts=self._services.volumes.mounts(pod, container),
-            shares_mounts=any(
-                mount.get("mountPropagation") == "Bidirectional" for mount in container.get("volumeMounts") or ()
-            ),
+            mounts=await self._services.volumes.mounts(pod, container, variables),
+            privileged=bool((container.get("securityContext") or {}).get("privileged")),
             # do not read all spec files for a container without devices
             **({"edits": load_specs(self._services.cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )

@@ -22,13 +22,14 @@ from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.kubernetes.resource.objects import format_time
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.node_namespace import NodePlaces
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
 from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeShape, service_variables
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
-from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
+from dra_kit.sandbox.kubelet.volumes import NodePaths, PodVolumes
 from dra_kit.sandbox.records import PluginRefused, RecordObserver
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -80,11 +81,20 @@ class NodeKubelet:
         self._declared_features = tuple(declared_features)
         shape = shape or NodeShape()
         self._resources = {**host_capacity(), **shape.capacity}
+        namespace = runtime.namespace
+        places = NodePlaces(kubelet_dir, cdi_dirs[-1])
         # no Service is routed here, so that the variables lead to the server itself
         server = urlsplit(client.server)
         services = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
         self._node = NodeFacts(node_name, address, self._resources, services)
-        self._volumes = ProjectedVolumes(client, kubelet_dir, self._node)
+        paths = NodePaths(kubelet_dir / "host", places.outside)
+        self._volumes = PodVolumes(
+            client,
+            kubelet_dir,
+            self._node,
+            source=str if namespace else paths.source,
+            look=namespace.look if namespace else paths.look,
+        )
         self._labels = dict(shape.labels)
         self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
@@ -93,6 +103,8 @@ class NodeKubelet:
         )
         self._plugins = PluginManager(
             kubelet_dir,
+            # a driver reports the path that it knows, and the kubelet of this machine, if any, is another one
+            endpoint_path=(namespace or places).outside,
             call_timeout=call_timeout,
             time_scale=time_scale,
             connection_changed=self._wiper.changed,

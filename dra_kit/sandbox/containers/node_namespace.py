@@ -1,0 +1,326 @@
+"""A mount and network namespace for each simulated node, and where its files and ports are for the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
+from dra_kit.sandbox.containers.processes import ReaperClient, enter_arguments, probe_arguments
+from dra_kit.text import did_you_mean
+
+EVERY_NODE: Final = "*"
+"""Stands for every node where files are given by the name of the node."""
+KUBELET: Final = "/var/lib/kubelet"
+"""The kubelet's directory, as programs on a node know it."""
+CDI: Final = "/var/run/cdi"
+_NRI: Final = "/var/run/nri"
+_HIDDEN: Final = ("/etc/cdi",)
+_BLOCK: Final = 1 << 16
+_LOCALHOST: Final = "127.0.0.1"
+_ALIASES: Final = {"/run": "/var/run"}
+
+
+class NodePlaces(Struct, frozen=True):
+    """Where the directories of a node are on this machine.
+
+    Attributes:
+        directory: what its programs know as /var/lib/kubelet.
+        cdi: what they know as /var/run/cdi.
+    """
+
+    directory: Path
+    cdi: Path
+
+    def outside(self, path: str | Path) -> Path:
+        """Return the path on this machine of a file that a program of the node names; others are the same."""
+        found = PurePosixPath(os.path.normpath(path))
+        if found.is_relative_to(self.directory) or found.is_relative_to(self.cdi):
+            return Path(path)
+        for alias, name in _ALIASES.items():
+            if found.is_relative_to(alias):
+                found = PurePosixPath(name) / found.relative_to(alias)
+        for inside, place in ((KUBELET, self.directory), (CDI, self.cdi)):
+            if found.is_relative_to(inside):
+                return place / found.relative_to(inside)
+        return Path(path)
+
+
+class NodeNamespace:
+    """A node's own mounts and network, in which the programs of the node run; they end with the node's runtime.
+
+    There, the node's directories are at /var/lib/kubelet and /var/run/cdi, its NRI socket at /var/run/nri/nri.sock, and
+    /etc/cdi is empty. They are the same files as outside. The network has a loopback interface only; ports of
+    this machine that are forwarded can be reached at 127.0.0.1.
+
+    Args:
+        places: the directories of the node.
+        files: folders with files of the node, by the path at which its programs see them. The node gets copies: see
+            :meth:`dra_kit.sandbox.containers.mounts.MountNamespace.lay` for what is different in /dev and /proc.
+        ports: ports of this machine that the node's programs reach, such as that of the API server.
+    """
+
+    def __init__(self, places: NodePlaces, files: Mapping[str, Path], ports: Sequence[int] = ()) -> None:
+        self._places = places
+        self._files = dict(files)
+        self._ports = tuple(ports)
+        self._processes: ReaperClient | None = None
+        self._servers: list[asyncio.Server] = []
+        self._forwarding: asyncio.Task[None] | None = None
+        self._root: int | None = None
+
+    @property
+    def order(self) -> Mapping[str, Any]:
+        """What the node's reaper mounts: see :func:`dra_kit.sandbox.containers.mounts.enter_node`."""
+        directory = self._places.directory
+        return {
+            "directory": str(directory / "root"),
+            "trees": [[str(self._copy(path)), path] for path in sorted(self._files)],
+            "binds": [
+                [str(directory), KUBELET],
+                [str(self._places.cdi), CDI],
+                [str(directory / "nri"), _NRI],
+            ],
+            "shared": [KUBELET],
+            "hidden": list(_HIDDEN),
+        }
+
+    def prepare(self) -> None:
+        """Create what is mounted.
+
+        Raises:
+            ConfigurationError: the node's files cannot be copied.
+        """
+        directory = self._places.directory
+        for name in ("root", "nri"):
+            (directory / name).mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            (directory / "nri" / "nri.sock").symlink_to(f"{KUBELET}/nri.sock")
+        for path, folder in self._files.items():
+            try:
+                shutil.copytree(folder, self._copy(path), symlinks=True, copy_function=_copy_file)
+            except (OSError, shutil.Error) as error:
+                raise ConfigurationError(
+                    f"--node-files {path}={folder}: the files cannot be copied: {error}; make them readable"
+                ) from None
+
+    async def open(self, processes: ReaperClient) -> None:
+        """Enter the namespaces with a reaper, whose processes are in them from now on.
+
+        Raises:
+            SandboxError: this machine does not allow it.
+        """
+        self._processes = processes
+        self._root = os.open(self._places.directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            await processes.enter()
+        except SandboxError as error:
+            raise namespaces_impossible(str(error)) from None
+        if self._forwarding is not None:
+            await self._forwarding
+
+    def entered(self) -> None:
+        """Forward ports into the namespaces, which are new."""
+        former = self._forwarding
+        self._forwarding = asyncio.get_running_loop().create_task(self._forward(former))
+
+    async def close(self) -> None:
+        """Stop forwarding; the namespaces end with the reaper."""
+        if self._forwarding is not None:
+            self._forwarding.cancel()
+            await asyncio.wait([self._forwarding])
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        root, self._root = self._root, None
+        if root is not None:
+            os.close(root)
+
+    def enter(self, arguments: Sequence[str]) -> list[str]:
+        """Return a command that runs another one in the namespaces of the node.
+
+        Raises:
+            SandboxError: there are none, because their holder was killed.
+        """
+        process = self._processes.process if self._processes else None
+        if process is None:
+            raise SandboxError("the namespaces of the node are gone: the process that held them was killed; try again")
+        return enter_arguments(process, arguments)
+
+    def outside(self, path: str | Path) -> Path:
+        """Return a path on this machine that leads to a file which a program of the node names.
+
+        The path of a socket below the node's directory is short enough for its address, if it is so inside.
+        """
+        found = self._places.outside(path)
+        if len(os.fsencode(found)) > SOCKET_PATH_MAX and self._root is not None:
+            with suppress(ValueError):
+                return Path(f"/proc/self/fd/{self._root}") / found.relative_to(self._places.directory)
+        is_shared = any(found.is_relative_to(place) for place in (self._places.directory, self._places.cdi))
+        if not is_shared and found.is_absolute() and self._processes is not None and self._processes.process:
+            return Path(f"/proc/{self._processes.process}/root{os.path.realpath(found)}")
+        return found
+
+    async def connect(self, port: int, host: str = _LOCALHOST) -> socket.socket:
+        """Return a connection to a port in the network of the node.
+
+        Raises:
+            OSError: no program listens there.
+        """
+        found = await self._open_socket()
+        try:
+            await asyncio.get_running_loop().sock_connect(found, (host, port))
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    async def look(self, path: str, create: str, mode: int) -> int:
+        """Return the mode of a path of the node; see :meth:`dra_kit.sandbox.containers.processes.ReaperClient.look`."""
+        if self._processes is None:
+            raise SandboxError("the namespaces of the node are not open yet")
+        return await self._processes.look(path, create, mode)
+
+    def _copy(self, path: str) -> Path:
+        return self._places.directory / "files" / path.strip("/").replace("/", "-")
+
+    async def _open_socket(self) -> socket.socket:
+        if self._processes is None:
+            raise SandboxError("the namespaces of the node are not open yet")
+        return await self._processes.open_socket(socket.AF_INET, socket.SOCK_STREAM)
+
+    async def _forward(self, former: asyncio.Task[None] | None) -> None:
+        if former is not None:
+            await asyncio.wait([former])
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for port in self._ports:
+            listening = await self._open_socket()
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((_LOCALHOST, port))
+            forward = _Forward(port)
+            self._servers.append(await asyncio.start_server(forward.accept, sock=listening, limit=_BLOCK))
+
+
+class _Forward:
+    """Passes connections on to a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass one on until both sides have closed it."""
+        try:
+            there, away = await asyncio.open_connection(_LOCALHOST, self._port, limit=_BLOCK)
+        except OSError:  # as if nothing listened here
+            writer.transport.abort()
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_pump(reader, away))
+                group.create_task(_pump(there, writer))
+        except* OSError:
+            pass
+        finally:
+            away.transport.abort()
+            writer.transport.abort()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_BLOCK):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+def namespaces_impossible(reason: str) -> SandboxError:
+    """Return the error of a machine that does not let this user create namespaces."""
+    return SandboxError(
+        f"nodes cannot have namespaces of their own here: {reason}; run the sandbox as root, allow user namespaces "
+        "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+        "kernel.apparmor_restrict_unprivileged_userns), or use --no-node-namespaces and give programs the paths of "
+        "the node's directories as arguments"
+    )
+
+
+async def namespaces_refused() -> SandboxError | None:
+    """Return why this machine does not let this user create namespaces of nodes; None if it does."""
+    probe = await asyncio.create_subprocess_exec(
+        *probe_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    output, _ = await probe.communicate()
+    if probe.returncode == 0:
+        return None
+    return namespaces_impossible(output.decode(errors="replace").strip() or f"exit code {probe.returncode}")
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file of a node; an empty one stands for what is not a regular file."""
+    if stat.S_ISREG(Path(source).stat().st_mode):
+        shutil.copy2(source, target)
+    else:
+        Path(target).touch()
+
+
+class NodeFiles(Struct, frozen=True):
+    """Folders with files of nodes, by the name of the node and the path at which programs see them."""
+
+    folders: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+
+    def of(self, node: str) -> dict[str, Path]:
+        """Return those of a node; ``{node}`` in the path of a folder is its name."""
+        given = {**self.folders.get(EVERY_NODE, {}), **self.folders.get(node, {})}
+        return {path: Path(str(folder).replace("{node}", node)) for path, folder in given.items()}
+
+    def check(self, nodes: Sequence[str]) -> None:
+        """Check them.
+
+        Raises:
+            ConfigurationError: a node or a folder does not exist.
+        """
+        for node in self.folders:
+            if node != EVERY_NODE and node not in nodes:
+                hint = did_you_mean(node, nodes) or ";"
+                raise ConfigurationError(
+                    f"--node-files: unknown node {node!r}{hint} nodes of the sandbox: {', '.join(nodes)}"
+                )
+        for node in nodes:
+            for path, folder in self.of(node).items():
+                if not folder.is_dir():
+                    raise ConfigurationError(
+                        f"--node-files {path}={folder}: {folder} is not a directory; name a directory with the files "
+                        f"that programs of {node} see in {path}"
+                    )
+
+
+def parse_node_files(texts: Sequence[str]) -> NodeFiles:
+    """Return the folders of ``[NODE:]PATH=DIR`` each.
+
+    Raises:
+        ConfigurationError: a text is not of that form.
+    """
+    found: dict[str, dict[str, Path]] = {}
+    for text in texts:
+        name, equals, folder = text.partition("=")
+        node, colon, path = name.rpartition(":")
+        path = os.path.normpath(path) if path else ""
+        if not equals or not folder or (colon and not node) or not path.startswith("/") or path in {"/", "//"}:
+            raise ConfigurationError(
+                f"--node-files {text}: it is not of the form [NODE:]PATH=DIR with an absolute path; write it as "
+                "/sys=fixtures/sys or node-1:/dev=fixtures/dev"
+            )
+        found.setdefault(node or EVERY_NODE, {})[path] = Path(folder).absolute()
+    return NodeFiles(found)
