@@ -25,6 +25,7 @@ from dra_kit.sandbox.containers.node_namespace import (
     NodeNamespace,
     NodePlaces,
     namespaces_refused,
+    node_addresses,
     parse_node_files,
 )
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
@@ -150,6 +151,7 @@ class Sandbox:
         self.namespaces: str = ""
         """What node namespaces, or their absence, mean for programs on nodes; empty if it does not matter."""
         self._has_namespaces = False
+        self._addresses = node_addresses(self._settings.nodes)
         self.beginning: str = ""
         """A resource version from before the first claim was created."""
         self.control_plane: Final = ControlPlane(
@@ -266,7 +268,8 @@ class Sandbox:
         if not self._has_namespaces:
             return None
         files, ports = self._files.of(node), (self.control_plane.server.port,)
-        return lambda places: NodeNamespace(places, files, ports)
+        address = self._addresses[self._settings.node_names.index(node)]
+        return lambda places: NodeNamespace(places, files, ports, address=address)
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(

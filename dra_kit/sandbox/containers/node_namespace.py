@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import secrets
 import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -20,6 +23,7 @@ from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 from dra_kit.sandbox.containers.processes import ReaperClient, enter_arguments, probe_arguments
 from dra_kit.text import did_you_mean
 
+logger: logging.Logger = logging.getLogger(__name__)
 EVERY_NODE: Final = "*"
 """Stands for every node where files are given by the name of the node."""
 KUBELET: Final = "/var/lib/kubelet"
@@ -64,20 +68,29 @@ class NodeNamespace:
     /etc/cdi is empty. They are the same files as outside. The network has a loopback interface only; ports of
     this machine that are forwarded can be reached at 127.0.0.1.
 
+    Ports of its pods can be reached from this machine at the address of the node.
+
     Args:
         places: the directories of the node.
+        address: an address of this machine's loopback interface, which no other node has.
         files: folders with files of the node, by the path at which its programs see them. The node gets copies: see
             :meth:`dra_kit.sandbox.containers.mounts.MountNamespace.lay` for what is different in /dev and /proc.
         ports: ports of this machine that the node's programs reach, such as that of the API server.
     """
 
-    def __init__(self, places: NodePlaces, files: Mapping[str, Path], ports: Sequence[int] = ()) -> None:
+    def __init__(
+        self, places: NodePlaces, files: Mapping[str, Path], ports: Sequence[int] = (), *, address: str = _LOCALHOST
+    ) -> None:
+        self.address: str = address
         self._places = places
         self._files = dict(files)
         self._ports = tuple(ports)
         self._processes: ReaperClient | None = None
         self._servers: list[asyncio.Server] = []
+        self._connections = _Connections()
         self._forwarding: asyncio.Task[None] | None = None
+        self._exposed: dict[int, asyncio.Server | None] = {}
+        self._exposing: set[asyncio.Task[None]] = set()
         self._root: int | None = None
 
     @property
@@ -137,12 +150,17 @@ class NodeNamespace:
 
     async def close(self) -> None:
         """Stop forwarding; the namespaces end with the reaper."""
-        if self._forwarding is not None:
-            self._forwarding.cancel()
-            await asyncio.wait([self._forwarding])
-        for server in self._servers:
-            server.close()
+        tasks = [*self._exposing, *([self._forwarding] if self._forwarding else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for server in (*self._servers, *self._exposed.values()):
+            if server is not None:
+                server.close()
         self._servers.clear()
+        self._exposed.clear()
+        await self._connections.close()
         root, self._root = self._root, None
         if root is not None:
             os.close(root)
@@ -186,6 +204,35 @@ class NodeNamespace:
             raise
         return found
 
+    def expose(self, ports: Collection[int]) -> None:
+        """Let clients of this machine reach these ports at the address of the node, and no others."""
+        for port in self._exposed.keys() - set(ports):
+            server = self._exposed.pop(port)
+            if server is not None:
+                server.close()
+        for port in set(ports) - self._exposed.keys():
+            self._exposed[port] = None
+            task = asyncio.get_running_loop().create_task(self._expose(port))
+            self._exposing.add(task)
+            task.add_done_callback(self._exposing.discard)
+
+    async def _expose(self, port: int) -> None:
+        async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            return await asyncio.open_connection(sock=await self.connect(port), limit=_BLOCK)
+
+        try:
+            server = await asyncio.start_server(self._connections.to(connect), self.address, port, limit=_BLOCK)
+        except OSError as error:
+            logger.warning(
+                "port %s of pods cannot be reached from this machine at %s: %s",
+                port, self.address, (error.strerror or str(error)).lower(),
+            )  # fmt: skip
+            return
+        if port in self._exposed:
+            self._exposed[port] = server
+        else:  # its pod is gone already
+            server.close()
+
     async def look(self, path: str, create: str, mode: int) -> int:
         """Return the mode of a path of the node; see :meth:`dra_kit.sandbox.containers.processes.ReaperClient.look`."""
         if self._processes is None:
@@ -210,32 +257,56 @@ class NodeNamespace:
             listening = await self._open_socket()
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((_LOCALHOST, port))
-            forward = _Forward(port)
-            self._servers.append(await asyncio.start_server(forward.accept, sock=listening, limit=_BLOCK))
+            connect = partial(asyncio.open_connection, _LOCALHOST, port, limit=_BLOCK)
+            self._servers.append(
+                await asyncio.start_server(self._connections.to(connect), sock=listening, limit=_BLOCK)
+            )
 
 
-class _Forward:
-    """Passes connections on to a port of this machine."""
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""Opens a connection."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+class _Connections:
+    """Connections that are passed on to others."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+
+    def to(self, connect: Connect) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        """Return what a server calls for each connection, which is passed on to one that ``connect`` opens."""
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.get_running_loop().create_task(self._pass_on(connect, reader, writer))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+        return accept
+
+    async def close(self) -> None:
+        """Break all of them."""
+        for task in self._open:
+            task.cancel()
+        if self._open:
+            await asyncio.wait(self._open)
+
+    async def _pass_on(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one on until both sides have closed it."""
-        try:
-            there, away = await asyncio.open_connection(_LOCALHOST, self._port, limit=_BLOCK)
-        except OSError:  # as if nothing listened here
-            writer.transport.abort()
-            return
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, away))
-                group.create_task(_pump(there, writer))
-        except* OSError:
-            pass
-        finally:
-            away.transport.abort()
-            writer.transport.abort()
+        with closing(writer.transport):
+            try:
+                there, away = await connect()
+            except (OSError, SandboxError):  # as if nothing listened here
+                writer.transport.abort()
+                return
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pump(reader, away))
+                    group.create_task(_pump(there, writer))
+            except* OSError:
+                pass
+            finally:
+                away.transport.abort()
+                writer.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -254,6 +325,12 @@ def namespaces_impossible(reason: str) -> SandboxError:
         "kernel.apparmor_restrict_unprivileged_userns), or use --no-node-namespaces and give programs the paths of "
         "the node's directories as arguments"
     )
+
+
+def node_addresses(number: int) -> list[str]:
+    """Return an address of the loopback interface for each node of a sandbox, which others hardly use."""
+    second, third = 1 + secrets.randbelow(254), secrets.randbelow(256)
+    return [f"127.{second}.{third}.{node}" for node in range(1, number + 1)]
 
 
 async def namespaces_refused() -> SandboxError | None:

@@ -83,6 +83,7 @@ class SandboxNode:
             cdi_dirs=(self.cdi_dir,),
             time_scale=time_scale,
             shape=shape,
+            **({"address": self.runtime.namespace.address} if self.runtime.namespace else {}),
             declared_features=declared_features,
             observer=observer,
         )

@@ -20,7 +20,7 @@ from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
-from dra_kit.kubernetes.resource.objects import format_time
+from dra_kit.kubernetes.resource.objects import containers, format_time, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.node_namespace import NodePlaces
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
@@ -114,6 +114,7 @@ class NodeKubelet:
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}
         self._life: asyncio.Task[None] | None = None
+        self._ports: dict[str, frozenset[int]] = {}  # of containers, by UID of the pod
         self._known = asyncio.Event()  # all pods of the node have a worker
 
     @property
@@ -248,6 +249,7 @@ class NodeKubelet:
         """Give every pod of the node a worker, and pass changes of the pod to it."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
+                self._expose(change.object, gone=change.type == "DELETED")
                 worker = self._workers.get(change.object["metadata"]["uid"])
                 if worker is None and change.type != "DELETED":
                     self._employ(PodWorker(services, change.object), change.object, group)
@@ -255,6 +257,22 @@ class NodeKubelet:
                     worker.vanish()
                 elif worker is not None:
                     worker.update(change.object)
+
+    def _expose(self, pod: ObjectView, *, gone: bool) -> None:
+        """Let clients on this machine reach the ports of a pod whose node has another network."""
+        namespace = self._runtime.namespace
+        if namespace is None:
+            return
+        if gone:
+            self._ports.pop(pod["metadata"]["uid"], None)
+        else:
+            self._ports[pod["metadata"]["uid"]] = frozenset(
+                port["containerPort"]
+                for container in (*init_containers(pod), *containers(pod))
+                for port in container.get("ports") or ()
+                if port.get("protocol", "TCP") == "TCP"
+            )
+        namespace.expose(frozenset[int]().union(*self._ports.values()))
 
     def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]

@@ -244,6 +244,57 @@ async def _connected(namespace: NodeNamespace, port: int) -> Any:
                 await asyncio.sleep(0.02)
 
 
+async def test_ports_of_pods_are_reached_at_the_address_of_their_node(sandbox: Sandbox) -> None:
+    server = "import http.server as h; h.HTTPServer(('0.0.0.0', 8080), h.SimpleHTTPRequestHandler).serve_forever()"
+    for node in ("node-1", "node-2"):
+        container = {"name": "c", "image": "x", "command": [sys.executable, "-c", server],
+                     "ports": [{"containerPort": 8080}]}  # fmt: skip
+        pod = {"metadata": {"name": node}, "spec": {"nodeName": node, "containers": [container]}}
+        await sandbox.client.create(PODS, pod, "default")
+    addresses = []
+    for node in ("node-1", "node-2"):
+        address = await _address(sandbox, node)
+        assert await _get(address, 8080) == "HTTP/1.0 200 OK"
+        addresses.append(address)
+        await sandbox.client.delete(PODS, node, "default", grace_period_seconds=0)
+        await _refused(address, 8080)
+    assert len(set(addresses)) == 2
+
+
+async def _address(sandbox: Sandbox, pod: str) -> str:
+    api = sandbox.control_plane.server.api
+    await until(lambda: (api.lookup("pods", f"default/{pod}") or {})["status"].get("podIP"))
+    return str((api.lookup("pods", f"default/{pod}") or {})["status"]["podIP"])
+
+
+async def _get(address: str, port: int) -> str:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(address, port)
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                line = (await reader.read()).partition(b"\r\n")[0]
+                writer.close()
+                if line:
+                    return line.decode()
+            except OSError:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def _refused(address: str, port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(address, port)
+                writer.close()
+            except ConnectionRefusedError:
+                return
+            except ConnectionResetError:
+                pass  # while it was closed
+            await asyncio.sleep(0.02)
+
+
 @pytest.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
     async with Sandbox([], SandboxSettings(nodes=2, node_namespaces=True)) as made:
