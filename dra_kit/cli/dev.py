@@ -35,6 +35,7 @@ _SHARED: Final = (
     "feature_gates",
     "runtime_config",
     "network_namespaces",
+    "containers",
     "node_namespaces",
     "node_files",
     "time_scale",

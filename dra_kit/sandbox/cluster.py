@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from msgspec import Struct, field
 
@@ -16,7 +16,7 @@ from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
-from dra_kit.errors import InternalError
+from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
@@ -28,6 +28,7 @@ from dra_kit.sandbox.containers.node_namespace import (
     node_addresses,
     parse_node_files,
 )
+from dra_kit.sandbox.containers.podman_runtime import find_podman
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
@@ -64,6 +65,8 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         shapes: capacity and labels of Nodes, by node name; ``*`` is every node.
         node_namespaces: give each node a mount and network namespace for its programs and containers. None gives it to
             nodes that run programs of others, or have files, if this machine allows it.
+        containers: ``process`` runs containers as processes; ``podman`` has it run them in their images, on nodes with
+            namespaces.
         node_files: folders with files that programs of a node see, as ``[NODE:]PATH=DIR``.
     """
 
@@ -81,6 +84,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     network_namespaces: bool = False
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
     node_namespaces: bool | None = None
+    containers: Literal["process", "podman"] = "process"
     node_files: tuple[str, ...] = ()
 
     @property
@@ -151,6 +155,7 @@ class Sandbox:
         self.namespaces: str = ""
         """What node namespaces, or their absence, mean for programs on nodes; empty if it does not matter."""
         self._has_namespaces = False
+        self._podman = ""
         self._addresses = node_addresses(self._settings.nodes)
         self.beginning: str = ""
         """A resource version from before the first claim was created."""
@@ -244,9 +249,18 @@ class Sandbox:
         """Decide whether nodes get namespaces.
 
         Raises:
-            SandboxError: they are requested, and this machine does not allow them.
+            SandboxError: they are requested, and this machine does not allow them; or podman is missing.
+        ConfigurationError: podman runs containers, and they are refused.
         """
         wanted = self._settings.node_namespaces
+        if self._settings.containers == "podman":
+            self._podman = find_podman()
+            if wanted is False or self._settings.network_namespaces:
+                raise ConfigurationError(
+                    "--containers podman needs nodes with namespaces, whose pods share the network of their node; "
+                    f"leave out {'--no-node-namespaces' if wanted is False else '--network-namespaces'}"
+                )
+            wanted = True
         if wanted is None and not (self._settings.runs_programs or self._settings.node_files):
             return
         refusal = await namespaces_refused() if wanted is not False else None
@@ -268,8 +282,9 @@ class Sandbox:
         if not self._has_namespaces:
             return None
         files, ports = self._files.of(node), (self.control_plane.server.port,)
+        podman = self._podman
         address = self._addresses[self._settings.node_names.index(node)]
-        return lambda places: NodeNamespace(places, files, ports, address=address)
+        return lambda places: NodeNamespace(places, files, ports, address=address, containers=bool(podman))
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(
@@ -285,6 +300,7 @@ class Sandbox:
             shape=node_shape(self._settings.shapes, name),
             network_namespaces=self._settings.network_namespaces,
             namespace=self._namespace_of(name),
+            podman=self._podman,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)

@@ -53,6 +53,7 @@ _LINKS: Final[Mapping[str, str]] = {
 _IN_DEVICES: Final = ("pts", "shm", "mqueue")
 _ROOT: Final = Path("/")
 _DEV: Final = Path("/dev")
+_CGROUPS: Final = Path("/sys/fs/cgroup")
 _PROC: Final = Path("/proc")
 _GET_FLAGS: Final = 0x8913  # SIOCGIFFLAGS
 _SET_FLAGS: Final = 0x8914
@@ -209,6 +210,19 @@ class MountNamespace:
             self._lay_over(tree, target)
         else:
             self.bind(tree, target)
+
+    def suit_containers(self) -> None:
+        """Give a runtime of containers its own shared memory, for its locks, and cgroups that it understands.
+
+        Raises:
+            OSError: the kernel forbids it.
+        """
+        self.file_system("tmpfs", "/dev/shm", ("mode=1777",))  # noqa: S108 - a new one
+        if not (_CGROUPS / "cgroup.controllers").exists():  # those of version 1, or of both
+            try:
+                self.file_system("cgroup2", _CGROUPS)
+            except OSError:  # only root may
+                self.file_system("tmpfs", _CGROUPS, ("mode=755",))
 
     def own_devices(self) -> None:
         """Give /dev those devices alone that every program needs.
@@ -403,9 +417,10 @@ def enter_node(libc: ctypes.CDLL, order: Mapping[str, Any]) -> MountNamespace:
 
     Args:
         libc: the C library.
-        order: ``{"directory", "shared", "binds", "trees", "hidden"}``: pairs of a folder and the path at which it is
-            seen. What is mounted in those of ``shared`` is seen by all; ``trees`` replace what is there, see
-            :meth:`MountNamespace.lay`; ``hidden`` is a list of folders that are empty, if they exist.
+        order: ``{"directory", "shared", "binds", "trees", "hidden", "containers"}``: pairs of a folder and the path at
+            which it is seen. What is mounted in those of ``shared`` is seen by all; ``trees`` replace what is there
+            (:meth:`MountNamespace.lay`); ``hidden`` is a list of folders that are empty, if they exist. ``containers``
+            says whether a runtime of containers runs there.
 
     Raises:
         OSError: the kernel forbids it.
@@ -422,6 +437,8 @@ def enter_node(libc: ctypes.CDLL, order: Mapping[str, Any]) -> MountNamespace:
     for target in order["hidden"]:
         if Path(target).is_dir():
             namespace.file_system("tmpfs", target, ("mode=755",))
+    if order["containers"]:
+        namespace.suit_containers()
     return namespace
 
 

@@ -75,13 +75,21 @@ class NodeNamespace:
         address: an address of this machine's loopback interface, which no other node has.
         files: folders with files of the node, by the path at which its programs see them. The node gets copies: see
             :meth:`dra_kit.sandbox.containers.mounts.MountNamespace.lay` for what is different in /dev and /proc.
+        containers: a runtime of containers runs in it.
         ports: ports of this machine that the node's programs reach, such as that of the API server.
     """
 
     def __init__(
-        self, places: NodePlaces, files: Mapping[str, Path], ports: Sequence[int] = (), *, address: str = _LOCALHOST
+        self,
+        places: NodePlaces,
+        files: Mapping[str, Path],
+        ports: Sequence[int] = (),
+        *,
+        address: str = _LOCALHOST,
+        containers: bool = False,
     ) -> None:
         self.address: str = address
+        self._containers = containers
         self._places = places
         self._files = dict(files)
         self._ports = tuple(ports)
@@ -107,6 +115,7 @@ class NodeNamespace:
             ],
             "shared": [KUBELET],
             "hidden": list(_HIDDEN),
+            "containers": self._containers,
         }
 
     def prepare(self) -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,7 +62,6 @@ _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
-_SCHEME: Final = "local-process://"
 _POLL: Final = 0.02
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 T = TypeVar("T")
@@ -70,7 +69,9 @@ T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class _Container(Struct):
+class Container(Struct):
+    """A container of the runtime, as it is now."""
+
     config: ContainerConfig
     status: ContainerStatus
     directory: Path
@@ -86,7 +87,7 @@ class _Container(Struct):
         """Change it as NRI plugins ask, before it starts."""
         if adjusted.command:
             self.config = replace(self.config, command=adjusted.command, arguments_only=False)
-        variables = {**self.status.environment, **_variables(adjusted.edits)}
+        variables = {**self.status.environment, **environment_of(adjusted.edits)}
         for name in adjusted.removed:
             variables.pop(name, None)
         self.status = replace(
@@ -98,6 +99,7 @@ class _Container(Struct):
         return container_message(sandbox, self.config, self.status, started=self.started)
 
     def report(self) -> ContainerReport:
+        """Return it as the sandbox shows it."""
         return ContainerReport(self.config, self.status, self.log, self.has_process)
 
 
@@ -130,8 +132,12 @@ class ProcessRuntime:
         namespace: what containers run in, which is opened with the runtime; None for this machine.
     """
 
-    version: str = f"{_SCHEME}1"
+    scheme: ClassVar[str] = "local-process://"
+    """With what the IDs of its containers begin."""
+    version: str = f"{scheme}1"
     """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
+    runs_images: ClassVar[bool] = False
+    """Whether containers run in their image."""
 
     def __init__(
         self,
@@ -149,7 +155,7 @@ class ProcessRuntime:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
         self._intake = intake or OutputReader()
-        self._containers: dict[str, _Container] = {}
+        self._containers: dict[str, Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
         self._listeners: list[tuple[Callable[[str], None], Callable[[str], None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
@@ -177,8 +183,8 @@ class ProcessRuntime:
         )
 
     async def __aenter__(self) -> Self:
+        self.prepare()
         if self.namespace is not None:
-            self.namespace.prepare()
             try:
                 await self.namespace.open(self._processes)
             except BaseException:
@@ -189,6 +195,11 @@ class ProcessRuntime:
         if self.nri is not None:
             await self._stack.enter_async_context(self.nri)
         return self
+
+    def prepare(self) -> None:
+        """Create what the runtime needs before its first process starts."""
+        if self.namespace is not None:
+            self.namespace.prepare()
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
@@ -220,7 +231,7 @@ class ProcessRuntime:
             return
         start = self._sandbox_starts.get(uid)
         if start is None:
-            start = self._sandbox_starts[uid] = self._begin(self._run_sandbox(config))
+            start = self._sandbox_starts[uid] = self.begin(self._run_sandbox(config))
             start.add_done_callback(lambda _: self._sandbox_starts.pop(uid))
         await asyncio.shield(start)
 
@@ -235,7 +246,7 @@ class ProcessRuntime:
         if sandbox is None or sandbox.stopped:
             return
         self._sandboxes[pod_uid] = stopped = replace(sandbox, stopped=True, left=self._interfaces(sandbox))
-        await asyncio.shield(self._begin(self._stop_sandbox(stopped)))
+        await asyncio.shield(self.begin(self._stop_sandbox(stopped)))
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
         """Start a container; if it cannot start, it counts as exited with the reason ``StartError``.
@@ -243,15 +254,15 @@ class ProcessRuntime:
         Raises:
             KubeletError: an NRI plugin rejects the container, and it does not exist.
         """
-        identity = f"{_SCHEME}{secrets.token_hex(16)}"
+        identity = f"{self.scheme}{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
-        variables = {**image_environment(config.hostname, directory), **config.environment, **_variables(config.edits)}
-        status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
-        container = _Container(config, status, directory, ContainerLog(self._output_limit))
+        variables = self._environment(config, directory)
+        status = ContainerStatus(identity, config.name, config.attempt, config.image, utc_now(), environment=variables)
+        container = Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
         self._forget_attempts(config)
         # a kubelet that ends meanwhile leaves no container half started
-        work = self._begin(self._run(identity, container))
+        work = self.begin(self._run(identity, container))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -266,7 +277,7 @@ class ProcessRuntime:
         if not container.status.running:
             return
         if not container.has_process:
-            self._end(container, ContainerExit(0, "Completed", _now()))
+            self._end(container, ContainerExit(0, "Completed", utc_now()))
             return
         loop = asyncio.get_running_loop()
         kill_at = loop.time() + grace
@@ -277,7 +288,7 @@ class ProcessRuntime:
         if container.killer is not None:
             container.killer.cancel()
         container.kill_at = kill_at
-        container.killer = loop.call_at(kill_at, self._processes.kill, container_id)
+        container.killer = loop.call_at(kill_at, self._kill, container_id)
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
         """Return the containers of a pod, including exited ones, oldest first."""
@@ -328,11 +339,11 @@ class ProcessRuntime:
         running = {identity: item for identity, item in self._containers.items() if item.status.running}
         for identity, container in running.items():
             if container.has_process:
-                self._processes.kill(identity)
+                self._kill(identity)
         while any(item.status.running and item.has_process for item in running.values()):  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
         for container in running.values():
-            container.status = replace(container.status, exit=ContainerExit(_UNKNOWN, "Unknown", _now()))
+            container.status = replace(container.status, exit=ContainerExit(_UNKNOWN, "Unknown", utc_now()))
             self._settle(container)
         for container in self._containers.values():
             container.status = replace(container.status, before_boot=True)
@@ -340,6 +351,14 @@ class ProcessRuntime:
         self._sandboxes.clear()
 
     # -- what the sandbox shows
+
+    def find_container(self, container_id: str) -> Container | None:
+        """Return a container that has not been removed."""
+        return self._containers.get(container_id)
+
+    def identities(self, pod_uid: str) -> list[str]:
+        """Return the IDs of a pod's containers that have not been removed."""
+        return [identity for identity, item in self._containers.items() if item.config.pod.uid == pod_uid]
 
     def find(self, container_id: str) -> ContainerReport | None:
         """Return a container of a pod that has not been removed."""
@@ -386,7 +405,7 @@ class ProcessRuntime:
 
     def nri_update(self, container_id: str, resources: pb.LinuxResources) -> None:
         """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
-        container = self._containers.get(f"{_SCHEME}{container_id}")
+        container = self._containers.get(f"{self.scheme}{container_id}")
         if container is not None:
             changed = merge_resources(container.status.resources, resources)
             container.status = replace(container.status, resources=changed)
@@ -395,7 +414,7 @@ class ProcessRuntime:
 
     # ---
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do something to its end, even if the kubelet that waits for it stops."""
 
         def end(task: asyncio.Task[T]) -> None:
@@ -441,16 +460,14 @@ class ProcessRuntime:
             self._networks.popitem()[1].close()
 
     def _announce(
-        self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: _Container | None = None
+        self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: Container | None = None
     ) -> None:
         """Inform plugins, and do not wait for them; in the order of the calls."""
         created = container is None or container.created
         if self.nri is not None and self.nri.plugins and sandbox is not None and created:
-            self._begin(self._inform(event, sandbox, container))
+            self.begin(self._inform(event, sandbox, container))
 
-    async def _inform(
-        self, event: pb.Event.ValueType, sandbox: PodSandbox, container: _Container | None = None
-    ) -> None:
+    async def _inform(self, event: pb.Event.ValueType, sandbox: PodSandbox, container: Container | None = None) -> None:
         """Inform plugins of what they cannot prevent."""
         if self.nri is None:
             return
@@ -462,15 +479,14 @@ class ProcessRuntime:
         except CallError as error:
             logger.warning("event %s of pod %s: %s", pb.Event.Name(event), sandbox.config.pod, error)
 
-    async def _run(self, identity: str, container: _Container) -> None:
+    async def _run(self, identity: str, container: Container) -> None:
         """Create a container as the plugins want it, and start it."""
         sandbox = self._sandboxes.get(container.config.pod.uid)
         if self.nri is not None and sandbox is not None:
             try:
                 adjusted = await self.nri.create_container(sandbox, container.message(sandbox))
             except CallError as error:
-                del self._containers[identity]
-                shutil.rmtree(container.directory, ignore_errors=True)
+                self._drop(identity, container)
                 for event in (pb.STOP_CONTAINER, pb.REMOVE_CONTAINER):  # other plugins may have done something
                     await self._inform(event, sandbox, container)
                 raise KubeletError(f"failed to get NRI adjustment for container: {error.message}") from None
@@ -488,14 +504,23 @@ class ProcessRuntime:
             except CallError as error:
                 self._refuse(container, f"NRI container start failed: {error.message}")
                 return
-        if container.config.command and not container.config.arguments_only:
-            await self._start(identity, container)
+        if self._has_process(container.config):
+            try:
+                await self._start(identity, container)
+            except KubeletError:
+                self._drop(identity, container)
+                raise
         else:
             container.has_process = False
             container.log.append(_explanation(container.config).encode(), time.time_ns())
         if sandbox is not None and container.status.running:
             container.started = True
             await self._inform(pb.POST_START_CONTAINER, sandbox, container)
+
+    def _drop(self, identity: str, container: Container) -> None:
+        """Forget a container that does not exist after all."""
+        del self._containers[identity]
+        shutil.rmtree(container.directory, ignore_errors=True)
 
     def _is_missing(self, source: str) -> bool:
         where = self._node_directory
@@ -508,7 +533,19 @@ class ProcessRuntime:
             if same and item.config.attempt <= config.attempt - _ATTEMPTS:
                 item.log.discard()
 
-    async def _start(self, identity: str, container: _Container) -> None:
+    def _environment(self, config: ContainerConfig, directory: Path) -> dict[str, str]:
+        """Return the variables of a container before it is created."""
+        return {**image_environment(config.hostname, directory), **config.environment, **environment_of(config.edits)}
+
+    def _has_process(self, config: ContainerConfig) -> bool:
+        """Return whether a process runs in a container."""
+        return bool(config.command and not config.arguments_only)
+
+    def _kill(self, identity: str) -> None:
+        """Kill the processes of a container."""
+        self._processes.kill(identity)
+
+    async def _start(self, identity: str, container: Container) -> None:
         config, command = container.config, container.config.command
         in_node = self.namespace is not None
         # volumes that others share are this machine's: what is mounted in them would have to be seen here
@@ -547,9 +584,9 @@ class ProcessRuntime:
         network = self._networks.get(sandbox.id) if sandbox else None
         return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
 
-    def _refuse(self, container: _Container, message: str) -> None:
+    def _refuse(self, container: Container, message: str) -> None:
         container.status = replace(
-            container.status, exit=ContainerExit(_START_ERROR, "StartError", _now(), message=message)
+            container.status, exit=ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)
         )
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
@@ -559,19 +596,19 @@ class ProcessRuntime:
         if container is None:
             return
         code = 128 - code if code < 0 else code
-        self._end(container, ContainerExit(code, "Error" if code else "Completed", _now()))
+        self._end(container, ContainerExit(code, "Error" if code else "Completed", utc_now()))
 
-    def _end(self, container: _Container, how: ContainerExit) -> None:
+    def _end(self, container: Container, how: ContainerExit) -> None:
         container.status = replace(container.status, exit=how)
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
         self._changed(container)
 
-    def _changed(self, container: _Container) -> None:
+    def _changed(self, container: Container) -> None:
         for changed, _ in list(self._listeners):
             changed(container.config.pod.uid)
 
-    def _settle(self, container: _Container) -> None:
+    def _settle(self, container: Container) -> None:
         if container.pipe is not None:
             # all that the process itself wrote is in it by now
             container.pipe.finish()
@@ -580,7 +617,8 @@ class ProcessRuntime:
             container.killer.cancel()
 
 
-def _variables(edits: SpecEdits) -> dict[str, str]:
+def environment_of(edits: SpecEdits) -> dict[str, str]:
+    """Return the variables of edits."""
     return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
 
 
@@ -588,7 +626,8 @@ def _name(pod: PodReference) -> tuple[str, str]:
     return pod.namespace, pod.name
 
 
-def _now() -> dt.datetime:
+def utc_now() -> dt.datetime:
+    """Return the time."""
     return dt.datetime.now(dt.UTC)
 
 

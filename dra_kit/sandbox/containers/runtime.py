@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from dra_kit.errors import KubeletError
 from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
 
@@ -86,6 +87,10 @@ class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):
     unified: Mapping[str, str] = field(default_factory=dict)
 
 
+class ImageMissing(KubeletError):
+    """The image of a container is not there, and is not pulled."""
+
+
 class VolumeMount(Struct, frozen=True):
     """A volume, or a part of it, in a container.
 
@@ -159,6 +164,7 @@ class ContainerStatus(Struct, frozen=True):
         resources: those that NRI plugins have set.
         hook_edits: what else NRI plugins changed.
         edits_applied: the mounts and device files of CDI and of NRI plugins are really there.
+        hooks_applied: OCI hooks and groups of CDI are, too.
         stand_ins: device files for which empty files stand, because this user may not make device files.
     """
 
@@ -173,6 +179,7 @@ class ContainerStatus(Struct, frozen=True):
     resources: HookResources = field(default_factory=HookResources)
     hook_edits: SpecEdits = field(default_factory=SpecEdits)
     edits_applied: bool = False
+    hooks_applied: bool = False
     stand_ins: tuple[str, ...] = ()
 
     @property

@@ -20,6 +20,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.log import OutputReader
 from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces
+from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
 from dra_kit.sandbox.drivers.accounts import RoleCredentials
@@ -43,6 +44,7 @@ class SandboxNode:
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
         namespace: makes what the node's containers and programs run in, from the node's directories; None for this
             machine.
+        podman: the path of podman, which runs the containers in that namespace; empty for processes.
     """
 
     def __init__(
@@ -60,18 +62,25 @@ class SandboxNode:
         shape: NodeShape | None = None,
         network_namespaces: bool = False,
         namespace: Callable[[NodePlaces], NodeNamespace] | None = None,
+        podman: str = "",
     ) -> None:
         self.name = name
         self.directory = directory
         self.cdi_dir: Path = cdi_directory(directory)
-        self.runtime: ProcessRuntime = ProcessRuntime(
-            directory=directory / "containers",
-            mark=mark,
-            intake=intake,
-            nri_socket=nri_socket(directory),
-            network_namespaces=network_namespaces,
-            node_directory=directory,
-            namespace=namespace(NodePlaces(directory, self.cdi_dir)) if namespace else None,
+        places = NodePlaces(directory, self.cdi_dir)
+        own = namespace(places) if namespace else None
+        options: dict[str, Any] = {
+            "directory": directory / "containers",
+            "mark": mark,
+            "intake": intake,
+            "nri_socket": nri_socket(directory),
+        }
+        self.runtime: ProcessRuntime = (
+            PodmanRuntime(podman, places, own, **options)
+            if podman and own
+            else ProcessRuntime(
+                network_namespaces=network_namespaces, node_directory=directory, namespace=own, **options
+            )
         )
         self._mark = mark
         self._time_scale = time_scale

@@ -18,7 +18,13 @@ from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, HookResources
+from dra_kit.sandbox.containers.runtime import (
+    ContainerConfig,
+    ContainerExit,
+    ContainerStatus,
+    HookResources,
+    ImageMissing,
+)
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
 from dra_kit.sandbox.kubelet.pod_status import Waiting
@@ -85,6 +91,8 @@ class ContainerStarter:
         self._pulled(pod, container)
         try:
             status = await self._services.runtime.run(config)
+        except ImageMissing as error:
+            return self._fail(pod, name, "ErrImageNeverPull", str(error))
         except KubeletError as error:
             node = self._services.node.name
             self._services.observer(HookFailed(node=node, pod=config.pod, container=name, message=str(error)))
@@ -105,6 +113,7 @@ class ContainerStarter:
                 from_claims=config.edits,
                 from_hooks=status.hook_edits,
                 edits_applied=status.edits_applied,
+                hooks_applied=status.hooks_applied,
                 stand_ins=status.stand_ins,
                 resources=status.resources,
                 interfaces=self._services.runtime.moved_interfaces(config.pod.uid),

@@ -94,6 +94,7 @@ class NodeKubelet:
             self._node,
             source=str if namespace else paths.source,
             look=namespace.look if namespace else paths.look,
+            runs_images=runtime.runs_images,
         )
         self._labels = dict(shape.labels)
         self._cdi_dirs = tuple(cdi_dirs)

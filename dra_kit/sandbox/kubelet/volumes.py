@@ -89,16 +89,25 @@ class PodVolumes:
         root: the kubelet's directory.
         source: returns where a container runtime finds a path of the node.
         look: finds out about a path of the node.
+        runs_images: containers without a command have processes, too.
     """
 
     def __init__(
-        self, client: Client, root: Path, node: NodeFacts, *, source: Callable[[str], str], look: Look
+        self,
+        client: Client,
+        root: Path,
+        node: NodeFacts,
+        *,
+        source: Callable[[str], str],
+        look: Look,
+        runs_images: bool = False,
     ) -> None:
         self._client = client
         self._pods = root / "pods"
         self._node = node
         self._source = source
         self._look = look
+        self._runs_images = runs_images
         self._cache: dict[tuple[str, str, str], tuple[float, dict[str, Any]]] = {}
 
     async def set_up(self, pod: ObjectView) -> float:
@@ -110,7 +119,9 @@ class PodVolumes:
             KubeletError: a token, an object, a key of it or a path is missing; the text is that of the kubelet's Event.
         """
         renewal = math.inf
-        if not any(container.get("command") for container in (*init_containers(pod), *containers(pod))):
+        if not self._runs_images and not any(
+            container.get("command") for container in (*init_containers(pod), *containers(pod))
+        ):
             return renewal
         for volume in pod["spec"].get("volumes") or ():
             name = volume["name"]

@@ -432,13 +432,14 @@ def reported_edits(edits: SpecEdits, record: ContainerStarted) -> Iterator[str]:
         stands = " (an empty file stands for it)" if node.path in record.stand_ins else missing
         yield f"device node {node.path}{stands}"
     for hook in edits.hooks:
-        yield f"hook {hook.hook_name} {hook.path} (not applied here)"
+        yield f"hook {hook.hook_name} {hook.path}{'' if record.hooks_applied else ' (not applied here)'}"
     for interface in edits.net_devices:
         yield f"interface {interface.host_interface_name} as {interface.name} (not applied here)"
     if edits.intel_rdt is not None:
         yield f"resctrl class {edits.intel_rdt.clos_id or 'of the container'} (not applied here)"
     if edits.additional_gids:
-        yield f"groups {', '.join(map(str, edits.additional_gids))} (not applied here)"
+        groups = ", ".join(map(str, edits.additional_gids))
+        yield f"groups {groups}{'' if record.hooks_applied else ' (not applied here)'}"
 
 
 class OutputLines:
