@@ -241,12 +241,12 @@ class MountNamespace:
 
         Args:
             path: where.
-            source: the device file of this machine, which may stand there already.
-            numbers: type, major and minor number, if there is no such file; root can make it.
+            source: the device file of this machine, which may be at the path already.
+            numbers: type, major and minor number, if that file does not exist; root can make it.
             mode: permissions; None for those of the source, or 0o666.
 
         Raises:
-            OSError: there is no such file, and there are no numbers; or the kernel forbids it.
+            OSError: that file does not exist, and numbers are not given; or the kernel forbids it.
         """
         if Path(source).exists():
             if not _is_same(source, path):
@@ -457,7 +457,7 @@ def run_in(process: int, arguments: Sequence[str]) -> None:
     """Become another program in the namespaces of a process; return only with an error.
 
     Raises:
-        OSError: the namespaces cannot be entered, or there is no such program.
+        OSError: the namespaces cannot be entered, or the program does not exist.
     """
     where = Path.cwd()
     enter_namespaces(ctypes.CDLL(None, use_errno=True), process)

@@ -32,7 +32,8 @@ CDI: Final = "/var/run/cdi"
 _NRI: Final = "/var/run/nri"
 _HIDDEN: Final = ("/etc/cdi",)
 _BLOCK: Final = 1 << 16
-_LOCALHOST: Final = "127.0.0.1"
+LOCALHOST: Final = "127.0.0.1"
+"""The address of nodes that share the network of this machine."""
 _ALIASES: Final = {"/run": "/var/run"}
 
 
@@ -85,7 +86,7 @@ class NodeNamespace:
         files: Mapping[str, Path],
         ports: Sequence[int] = (),
         *,
-        address: str = _LOCALHOST,
+        address: str = LOCALHOST,
         containers: bool = False,
     ) -> None:
         self.address: str = address
@@ -199,7 +200,7 @@ class NodeNamespace:
             return Path(f"/proc/{self._processes.process}/root{os.path.realpath(found)}")
         return found
 
-    async def connect(self, port: int, host: str = _LOCALHOST) -> socket.socket:
+    async def connect(self, port: int, host: str = LOCALHOST) -> socket.socket:
         """Return a connection to a port in the network of the node.
 
         Raises:
@@ -265,8 +266,8 @@ class NodeNamespace:
         for port in self._ports:
             listening = await self._open_socket()
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((_LOCALHOST, port))
-            connect = partial(asyncio.open_connection, _LOCALHOST, port, limit=_BLOCK)
+            listening.bind((LOCALHOST, port))
+            connect = partial(asyncio.open_connection, LOCALHOST, port, limit=_BLOCK)
             self._servers.append(
                 await asyncio.start_server(self._connections.to(connect), sock=listening, limit=_BLOCK)
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import errno
 import logging
 import os
 import secrets
@@ -22,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.cdi.spec import DeviceNode, SpecEdits
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
@@ -44,7 +43,12 @@ from dra_kit.sandbox.containers.processes import (
     NetworkNamespace,
     PodNetwork,
     ReaperClient,
-    StartResult,
+    device_order,
+    image_environment,
+    mount_error,
+    mount_orders,
+    start_failure,
+    volume_order,
 )
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
@@ -52,7 +56,6 @@ from dra_kit.sandbox.containers.runtime import (
     ContainerStatus,
     PodSandbox,
     SandboxConfig,
-    VolumeMount,
     effective_edits,
 )
 
@@ -562,8 +565,8 @@ class ProcessRuntime:
                 environment={**container.status.environment, **self._mark},
                 directory=container.directory,
                 output=output,
-                mounts=[*map(_volume, volumes), *(_mounts(edits) if in_node else ())],
-                devices=[*map(_device, edits.device_nodes)] if in_node else [],
+                mounts=[*map(volume_order, volumes), *(mount_orders(edits) if in_node else ())],
+                devices=[*map(device_order, edits.device_nodes)] if in_node else [],
                 own_devices=in_node and not config.privileged,
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
@@ -576,7 +579,7 @@ class ProcessRuntime:
             container.status = replace(container.status, environment={**known, **unmounted})
         container.status = replace(container.status, edits_applied=in_node, stand_ins=result.stand_ins)
         if result.number:
-            self._refuse(container, _start_failure(command[0], result))
+            self._refuse(container, start_failure(command[0], result))
 
     def _network_path(self, pod_uid: str) -> str:
         """Return the network namespace in which containers of a pod run; empty for that of this machine."""
@@ -636,75 +639,6 @@ def _explanation(config: ContainerConfig) -> str:
     return (
         f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
         "nothing runs; it counts as running until its pod is deleted\n"
-    )
-
-
-_IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# the layers that a real message comes through: containerd, its shim, runc
-_LAYERS: Final = (
-    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
-    "unable to start container process: error during container init: "
-)
-
-
-def image_environment(hostname: str, home: Path) -> dict[str, str]:
-    """Return the variables that an image without its own settings gives a process.
-
-    ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
-    """
-    path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
-    return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
-
-
-def _volume(mount: VolumeMount) -> dict[str, Any]:
-    options = ["ro"] if mount.read_only else []
-    return {"source": mount.source, "target": mount.path, "type": "bind", "options": options}
-
-
-def _mounts(edits: SpecEdits) -> list[dict[str, Any]]:
-    return [
-        {"source": item.host_path, "target": item.container_path, "type": item.type, "options": list(item.options)}
-        for item in edits.mounts
-    ]
-
-
-def _device(node: DeviceNode) -> dict[str, Any]:
-    numbers = [node.type or "c", node.major, node.minor] if node.type and node.major else None
-    return {"path": node.path, "source": node.host_path or node.path, "numbers": numbers, "mode": node.file_mode}
-
-
-def _start_failure(command: str, result: StartResult) -> str:
-    """Return containerd's text for a process that could not be started."""
-    if result.mount is None:
-        missing = result.number == errno.ENOENT and "/" not in command
-        return start_error(command, None if missing else result.number)
-    source, target, is_device = result.mount
-    reason = os.strerror(result.number).lower()
-    if is_device:
-        return f'CDI device injection failed: failed to stat CDI host device "{source}": {reason}'
-    return mount_error(source, target, reason)
-
-
-def start_error(command: str, number: int | None) -> str:
-    """Return containerd's text for the ``errno`` of a command that cannot be started, None where it was not found."""
-    match number:
-        case None:
-            return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
-        case errno.ENOENT | errno.ENOTDIR:
-            return f'{_LAYERS}exec: "{command}": stat {command}: no such file or directory'
-        case errno.EACCES:
-            return f'{_LAYERS}exec: "{command}": permission denied'
-        case errno.ENOEXEC:
-            return f"{_LAYERS}exec {command}: exec format error"
-        case _:
-            return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
-
-
-def mount_error(source: str, target: str, reason: str = "no such file or directory") -> str:
-    """Return containerd's text for a mount that failed, by default because the file does not exist."""
-    return (
-        f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
-        f"dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: {reason}"
     )
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,8 +29,10 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from msgspec import Struct
 
 from dra_kit.errors import SandboxError
+from dra_kit.kubelet.cdi.spec import DeviceNode, SpecEdits
 from dra_kit.sandbox.containers import reaper
 from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, raise_loopback
+from dra_kit.sandbox.containers.runtime import VolumeMount
 
 _ABOVE: Final = Path(reaper.__file__).parents[len(reaper.__name__.split(".")) - 1]
 # neither the environment nor the site packages of this process concern it
@@ -320,6 +323,78 @@ class ReaperClient:
         lost, self._running = self._running, set()
         for identity in lost:
             self._ended(identity, -9)
+
+
+_IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# the layers that a real message comes through: containerd, its shim, runc
+_LAYERS: Final = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    "unable to start container process: error during container init: "
+)
+
+
+def image_environment(hostname: str, home: Path) -> dict[str, str]:
+    """Return the variables that an image without its own settings gives a process.
+
+    ``PATH`` is that of most images; on a machine that has no shell there it is this machine's.
+    """
+    path = _IMAGE_PATH if shutil.which("sh", path=_IMAGE_PATH) else os.environ.get("PATH", os.defpath)
+    return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
+
+
+def volume_order(mount: VolumeMount) -> dict[str, Any]:
+    """Return a volume as the reaper mounts it."""
+    options = ["ro"] if mount.read_only else []
+    return {"source": mount.source, "target": mount.path, "type": "bind", "options": options}
+
+
+def mount_orders(edits: SpecEdits) -> list[dict[str, Any]]:
+    """Return mounts of CDI as the reaper makes them."""
+    return [
+        {"source": item.host_path, "target": item.container_path, "type": item.type, "options": list(item.options)}
+        for item in edits.mounts
+    ]
+
+
+def device_order(node: DeviceNode) -> dict[str, Any]:
+    """Return a device file of CDI as the reaper makes it."""
+    numbers = [node.type or "c", node.major, node.minor] if node.type and node.major else None
+    return {"path": node.path, "source": node.host_path or node.path, "numbers": numbers, "mode": node.file_mode}
+
+
+def start_failure(command: str, result: StartResult) -> str:
+    """Return containerd's text for a process that could not be started."""
+    if result.mount is None:
+        missing = result.number == errno.ENOENT and "/" not in command
+        return start_error(command, None if missing else result.number)
+    source, target, is_device = result.mount
+    reason = os.strerror(result.number).lower()
+    if is_device:
+        return f'CDI device injection failed: failed to stat CDI host device "{source}": {reason}'
+    return mount_error(source, target, reason)
+
+
+def start_error(command: str, number: int | None) -> str:
+    """Return containerd's text for the ``errno`` of a command that cannot be started, None where it was not found."""
+    match number:
+        case None:
+            return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
+        case errno.ENOENT | errno.ENOTDIR:
+            return f'{_LAYERS}exec: "{command}": stat {command}: no such file or directory'
+        case errno.EACCES:
+            return f'{_LAYERS}exec: "{command}": permission denied'
+        case errno.ENOEXEC:
+            return f"{_LAYERS}exec {command}: exec format error"
+        case _:
+            return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
+
+
+def mount_error(source: str, target: str, reason: str = "no such file or directory") -> str:
+    """Return containerd's text for a mount that failed, by default because the file does not exist."""
+    return (
+        f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
+        f"dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: {reason}"
+    )
 
 
 def enter_arguments(process: int, arguments: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.log import OutputReader
-from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces
+from dra_kit.sandbox.containers.node_namespace import LOCALHOST, NodeNamespace, NodePlaces
 from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
@@ -92,7 +92,7 @@ class SandboxNode:
             cdi_dirs=(self.cdi_dir,),
             time_scale=time_scale,
             shape=shape,
-            **({"address": self.runtime.namespace.address} if self.runtime.namespace else {}),
+            address=own.address if own else LOCALHOST,
             declared_features=declared_features,
             observer=observer,
         )
