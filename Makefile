@@ -105,7 +105,7 @@ kind-demo: install ## install the driver in that cluster and run a pod with a de
 	$(IN_EXAMPLE) image kind-load kind-demo
 
 .PHONY: test-kind
-test-kind: install ## run two examples and a new project in real clusters of kind (15 minutes; run it manually)
+test-kind: install ## run all four examples and a new project in real clusters of kind (20 minutes; run it manually)
 	$(BIN)/python -m pytest -v tests/kind
 
 .PHONY: kind-down

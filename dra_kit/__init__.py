@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         TransientError,
     )
     from dra_kit.kubelet.cdi.resolution import edits_from_cdi
+    from dra_kit.kubelet.cni import CniNetwork, CniPlugins, CniResult
     from dra_kit.kubernetes.resource.objects import ClaimReference
     from dra_kit.kubernetes.values.quantity import Quantity, QuantityField
     from dra_kit.kubernetes.values.semver import Version
@@ -192,6 +193,7 @@ _HOMES = {
         "TransientError",
     ),
     "kubelet.cdi.resolution": ("edits_from_cdi",),
+    "kubelet.cni": ("CniNetwork", "CniPlugins", "CniResult"),
     "kubernetes.resource.objects": ("ClaimReference",),
     "kubernetes.values.quantity": ("Quantity", "QuantityField"),
     "kubernetes.values.semver": ("Version",),
@@ -210,6 +212,9 @@ __all__ = [
     "ClaimReference",
     "ClusterApi",
     "ClusterObject",
+    "CniNetwork",
+    "CniPlugins",
+    "CniResult",
     "Condition",
     "ConfigEntry",
     "ConfigurationError",

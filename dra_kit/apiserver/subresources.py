@@ -1,6 +1,7 @@
 """Subresources other than ``status``: what discovery lists of each, and the function that serves it.
 
 A new one is an entry of :data:`SUBRESOURCES`, at the end, and its function; routing, discovery and RBAC read the table.
+A function raises the errors of ``status_errors.py``, or ``StatusError(429, reason, text)`` where it has no constructor.
 
 One that writes a part of the same object by other rules needs no function, only a strategy: its entry is
 ``Subresource("Pod", STATUS_VERBS, serve_part(ResizeStrategy()))``. The strategy is in the kind's file and a subclass of
@@ -152,7 +153,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     given |= {"kind": "Binding", "apiVersion": "v1"}
     write = AdmissionAttributes(api, _BINDING, request, options.dry_run, "CREATE", given, None)
     binding = await api.admission.mutate(write, context.warnings)
-    _check(binding, request)
+    _check_binding(binding, request)
     await api.admission.review(replace(write, obj=binding), context.warnings)
     stored = api.stored(kind, request.target)
     pod, metadata = stored.object, binding["metadata"]
@@ -168,7 +169,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     return created(context.warnings)
 
 
-def _check(binding: Object, request: ApiRequest) -> None:
+def _check_binding(binding: Object, request: ApiRequest) -> None:
     check_namespace(binding, request)
     if binding["metadata"].get("name") != request.target.name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -267,11 +268,10 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     return created(context.warnings)
 
 
-_GROUP: Final = "authentication.k8s.io"
-_SHORTEST: Final = 600
-_LONGEST: Final = 2**32
-_TYPE: Final = "authentication/v1.TokenRequest"
-_KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPE})
+_AUTHENTICATION: Final = "authentication.k8s.io"
+_TOKEN_SHORTEST: Final = 600
+_TOKEN_LONGEST: Final = 2**32
+_TOKEN_REQUEST: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPES["TokenRequest"]})
 
 
 async def _request_token(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
@@ -286,24 +286,24 @@ async def _request_token(api: Api, kind: Kind, request: ApiRequest) -> ApiRespon
     account = stored.object
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     try:
-        given: Object = decode(body, _TYPE)
+        given: Object = decode(body, _TYPES["TokenRequest"])
     except TypeMismatch as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
     metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
-    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata,
+    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_AUTHENTICATION}/v1", "metadata": metadata,
                      "spec": given.get("spec") or {}}  # fmt: skip
-    write = AdmissionAttributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
+    write = AdmissionAttributes(api, _TOKEN_REQUEST, request, options.dry_run, "CREATE", asked, None)
     asked = await api.admission.mutate(write, context.warnings)
     spec = asked["spec"]
     spec["audiences"] = spec.get("audiences") or [AUDIENCE]
     spec["expirationSeconds"] = spec.get("expirationSeconds") or DEFAULT_SECONDS
     await api.admission.review(replace(write, obj=asked), context.warnings)
     seconds = spec["expirationSeconds"]
-    if not _SHORTEST <= seconds <= _LONGEST:
+    if not _TOKEN_SHORTEST <= seconds <= _TOKEN_LONGEST:
         text = "may not specify a duration less than 10 minutes"
-        if seconds > _LONGEST:
+        if seconds > _TOKEN_LONGEST:
             text = "may not specify a duration larger than 2^32 seconds"
-        raise invalid_object(_GROUP, "TokenRequest", name, [invalid("spec.expirationSeconds", seconds, text)])
+        raise invalid_object(_AUTHENTICATION, "TokenRequest", name, [invalid("spec.expirationSeconds", seconds, text)])
     pod, node = _bound_object(api, namespace, name, spec.get("boundObjectRef"))
     token, expires = api.tokens.issue(account, pod=pod, node=node, seconds=seconds, audiences=spec["audiences"])
     moment = time_text(datetime.fromtimestamp(expires, UTC))
@@ -336,9 +336,9 @@ def _bound_object(
     return found, None
 
 
-_VERSION: Final = "autoscaling/v1"
+_SCALE_VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final = ("f:spec", "f:replicas")
-_SHOWN: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_SCALE_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _SCALE: Final = Kind(
     "autoscaling", "scales", "Scale", True, {"v1": "autoscaling/v1.Scale"},
     columns=(Column("Name", text_cell("metadata.name")),
@@ -356,7 +356,7 @@ async def _serve_scale(api: Api, workload: Kind, request: ApiRequest) -> ApiResp
     if request.method == "HEAD":
         raise method_not_allowed()
     if request.method == "GET":
-        return _answer(api.stored(workload, request.target).object)
+        return _scale_answer(api.stored(workload, request.target).object)
     # what the client sends and sees is of another group than the path
     seen = replace(request, target=replace(request.target, group=_SCALE.group, version="v1"))
     if request.method == "PUT":
@@ -439,10 +439,10 @@ class _Scale:
         write = WriteRequest(api, kind, self._request, self._write.options)
         answer = await replace_object(write, stored, workload, context, managed)
         assert answer.items is not None  # noqa: S101 - that of a write has its object
-        return _answer(answer.items[0], context.warnings)
+        return _scale_answer(answer.items[0], context.warnings)
 
 
-def _answer(workload: Object, warnings: Sequence[str] = ()) -> ApiResponse:
+def _scale_answer(workload: Object, warnings: Sequence[str] = ()) -> ApiResponse:
     scale = _scale_of(workload)
     return ApiResponse(scale, kind=_SCALE, items=[scale], warnings=warnings)
 
@@ -452,8 +452,8 @@ def _scale_of(workload: Object) -> Object:
     wanted = spec.get("replicas", 0)
     return {
         "kind": _SCALE.kind,
-        "apiVersion": _VERSION,
-        "metadata": {name: metadata[name] for name in _SHOWN if name in metadata},
+        "apiVersion": _SCALE_VERSION,
+        "metadata": {name: metadata[name] for name in _SCALE_METADATA if name in metadata},
         "spec": {"replicas": wanted} if wanted else {},
         "status": {"replicas": status.get("replicas", 0), "selector": written_selector(spec.get("selector"))},
     }
@@ -461,7 +461,7 @@ def _scale_of(workload: Object) -> Object:
 
 def _to_scale(managers: Iterable[FieldManager]) -> list[FieldManager]:
     return [
-        replace(manager, api_version=_VERSION, fields=frozenset({_REPLICAS}))
+        replace(manager, api_version=_SCALE_VERSION, fields=frozenset({_REPLICAS}))
         for manager in managers
         if _REPLICAS in manager.fields
     ]

@@ -25,8 +25,14 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import DraKitError, Forbidden, Unavailable
 from dra_kit.kubelet.cdi.store import claim_kind
-from dra_kit.kubelet.device_use import DeviceUse, with_users
-from dra_kit.kubelet.pod_resources import ContainerDevice, device_use_of, list_container_devices, pod_resources_socket
+from dra_kit.kubelet.device_use import (
+    ContainerDevice,
+    DeviceUse,
+    device_use_of,
+    list_container_devices,
+    pod_resources_socket,
+    with_users,
+)
 from dra_kit.kubelet.sockets import operation_links
 from dra_kit.kubernetes.resource.config import base_request
 from dra_kit.kubernetes.resource.objects import (

@@ -23,8 +23,13 @@ from dra_kit.author.inventory import Inventory
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import DraKitError
-from dra_kit.kubelet.device_use import DeviceUse, with_users
-from dra_kit.kubelet.pod_resources import device_use_of, list_container_devices, pod_resources_socket
+from dra_kit.kubelet.device_use import (
+    DeviceUse,
+    device_use_of,
+    list_container_devices,
+    pod_resources_socket,
+    with_users,
+)
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.kubelet_connection import KubeletRegistration, MeasuredService
 from dra_kit.node.slices import field_selector

@@ -235,7 +235,6 @@ def test_the_lines_of_an_examples_readme(machine: Machine, checkout: Path, examp
         assert cluster.nodes_with_slices() == {f"{example}-worker"}
 
 
-@pytest.mark.skip(reason="NOT seen to pass yet: remove this mark, and run the test alone")
 def test_a_pod_gets_a_cpu_and_an_interface_from_two_drivers_with_hooks(
     machine: Machine, checkout: Path, tmp_path: Path
 ) -> None:

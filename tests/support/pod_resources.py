@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import grpc.aio
 
-from dra_kit.kubelet.pod_resources import ContainerDevice, pod_resources_socket
+from dra_kit.kubelet.device_use import ContainerDevice, pod_resources_socket
 from dra_kit.kubelet.proto import podresources_v1_pb2 as pb
 from dra_kit.kubelet.proto import podresources_v1_pb2_grpc as pb_grpc
 

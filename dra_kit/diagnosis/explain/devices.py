@@ -175,7 +175,7 @@ class DeviceJudge:
         yield Reason(
             ReasonKind.ALLOCATED,
             f"allocated to {', '.join(map(self._holder, claims)) or by}",
-            brief="allocated",
+            brief="allocated to",
             found=by,
             remedy=RELEASED,
             details={"claims": claims},

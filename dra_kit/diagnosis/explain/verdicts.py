@@ -455,5 +455,5 @@ def _values(reasons: Sequence[Reason], wanted: str) -> str:
     values = [value for value, _ in found.most_common(_VALUES)]
     text = ", ".join(values) + (", …" if len(found) > _VALUES else "")
     if reasons[0].check is ReasonKind.ALLOCATED:
-        return f" to {text}"
+        return f" {text}"  # the brief ends with a preposition
     return f" ({' '.join(filter(None, (text, wanted)))})"

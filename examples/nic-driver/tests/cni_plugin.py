@@ -1,14 +1,13 @@
 """A CNI plugin for tests: does what its configuration says. It is copied into a directory under several names.
 
-``log`` is a file that gets a line for each call; ``veth`` is the address of a veth interface to make; with ``fail`` or
-``hang`` that command prints the text and fails, or never returns, as long as the file ``repaired`` does not exist.
+``log`` is a file that gets a line for each call; ``veth`` is the address of a veth interface to make; with ``fail``
+that command prints the text and fails, as long as the file ``repaired`` does not exist.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,6 @@ def main() -> None:
     if not works and call["command"] in config.get("fail", {}):
         print(config["fail"][call["command"]])
         sys.exit(1)
-    if not works and call["command"] == config.get("hang"):
-        print("the switch does not answer", file=sys.stderr, flush=True)
-        subprocess.run(["sleep", "1234"], check=False)
     made = make_veth(call, config["veth"]) if "veth" in config else {}
     if call["command"] == "ADD":
         before = config.get("prevResult", {})

@@ -9,7 +9,6 @@ import dra_kit
 import pytest
 from dra_kit.testing import Harness, Invalid, unit
 
-from nic_driver.cni import Plugins
 from nic_driver.config import NicConfig
 from nic_driver.driver import driver
 from nic_driver.hardware import Link, Move, Pci
@@ -100,7 +99,7 @@ def test_hardware_returns_with_its_name_in_the_pod_and_gets_its_own_back(tmp_pat
     [link] = [link for link in network.links() if link.name == "ens2f0v1"]
     netns = tmp_path / "netns"
     netns.touch()
-    host = Host(network, Pci(tmp_path / "sys", tmp_path / "dev"), Plugins(Settings(), tmp_path))
+    host = Host(network, Pci(tmp_path / "sys", tmp_path / "dev"), dra_kit.CniPlugins(tmp_path, ()))
     nic = Nic(name="nic-0000-42-00-2", attributes={"linkType": "ethernet"}, link=link)
     with unit(driver, hardware=host, settings=Settings()) as bench:
         bench.prepare("link", [nic], config={**CONFIG, "name": "net1"})
@@ -117,7 +116,7 @@ def test_claim_keeps_what_its_class_sets(tmp_path: Path) -> None:
     of_class: Any = {**CONFIG, "mtu": 9000, "name": "net1"}
     of_claim: Any = {**CONFIG, "name": "net2"}
     entries = [dra_kit.ConfigEntry(of_class, "class"), dra_kit.ConfigEntry(of_claim)]
-    host = Host(SimulatedNetwork(tmp_path), Pci(), Plugins(Settings(), tmp_path))
+    host = Host(SimulatedNetwork(tmp_path), Pci(), dra_kit.CniPlugins(tmp_path, ()))
     with unit(driver, hardware=host, settings=Settings()) as bench:
         bench.prepare("link", [nic], configs=entries)
         [held] = bench.pod().devices

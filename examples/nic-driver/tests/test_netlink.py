@@ -12,7 +12,6 @@ import pytest
 from conftest import Namespaces
 from dra_kit.testing import sandbox, unit
 
-from nic_driver.cni import Plugins
 from nic_driver.config import NicConfig, Route
 from nic_driver.driver import driver
 from nic_driver.hardware import Link, Pci
@@ -30,7 +29,7 @@ def bench(host: Path, sysfs: Path = Path("/sys"), **settings: Any) -> Iterator[A
     from nic_driver.netlink import Netlink
 
     known = Settings(interfaces="dra*", host_netns=host, **settings)
-    host_ = Host(Netlink(host), Pci(sysfs), Plugins(known, sysfs))
+    host_ = Host(Netlink(host), Pci(sysfs), dra.CniPlugins(sysfs, ()))
     with unit(driver, hardware=host_, settings=known) as made:
         yield made
 
@@ -47,7 +46,7 @@ def nics(settings: Settings) -> dict[str, Nic]:
             return {}
 
     inventory = Inventory()
-    inventory.hardware = Host(Netlink(settings.host_netns), Pci(), Plugins(settings, Path("/nonexistent")))
+    inventory.hardware = Host(Netlink(settings.host_netns), Pci(), dra.CniPlugins(Path("/nonexistent"), ()))
     inventory.context = Context()  # type: ignore[assignment]
     [found] = inventory.discover()
     return {nic.name: nic for nic in found}
@@ -117,6 +116,30 @@ def test_neither_uplink_nor_what_carries_it_is_offered(namespaces: Namespaces, h
 
     namespaces.ip(host, route)
     assert sorted(nics(Settings(interfaces="*", host_netns=host))) == ["dra0", "dra1"]
+
+
+def test_peer_of_the_uplink_in_another_namespace_is_not_taken_for_an_interface_of_the_node(
+    namespaces: Namespaces, host: Path
+) -> None:
+    """As in a node that is a container: each namespace counts its interfaces by itself."""
+    [same] = namespaces.ip(host, lambda ip: ip.link_lookup(ifname="dra1"))
+
+    def create(ip: Any) -> None:
+        with host.open("rb") as node:
+            uplink = {"ifname": "uplink", "net_ns_fd": node.fileno()}
+            ip.link("add", ifname="peer", index=same, kind="veth", peer=uplink)
+        ip.link("set", index=same, state="up")
+
+    def route(ip: Any) -> None:
+        [uplink] = ip.link_lookup(ifname="uplink")
+        assert ip.get_links(uplink)[0].get("IFLA_LINK") == same
+        ip.link("set", index=uplink, state="up")
+        ip.addr("add", index=uplink, address="192.0.2.2", prefixlen=24)
+        ip.route("add", dst="default", gateway="192.0.2.1")
+
+    namespaces.ip(namespaces.new(), create)
+    namespaces.ip(host, route)
+    assert sorted(nics(Settings(interfaces="*", host_netns=host))) == ["dra0", "dra1", "up0", "up1"]
 
 
 def test_interface_with_an_address_on_the_node_is_known(namespaces: Namespaces, host: Path) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dra_kit.kubelet.device_use import DeviceUse, Identity
-from dra_kit.kubelet.pod_resources import list_container_devices, pod_resources_socket
+from dra_kit.kubelet.device_use import DeviceUse, Identity, list_container_devices, pod_resources_socket
 from dra_kit.kubelet.sockets import operation_link
 from dra_kit.node.operation_socket import WHO, ask
 from tests.cluster.deployed import KUBELET_DIR, wait_for

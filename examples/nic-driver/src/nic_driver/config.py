@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Literal
+from typing import Annotated
 
 import dra_kit as dra
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 API_VERSION = "nic.example.com/v1"
 
@@ -56,49 +56,13 @@ class NicConfig(dra.OpaqueConfig, api_version=API_VERSION, for_devices={"linkTyp
     routes: list[Route] = []
 
 
-CNI_KEYS = {"cniVersion", "name", "type", "capabilities", "prevResult", "runtimeConfig", "ipam", "args", "dns"}
-
-
-def _check_keys(plugin: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    # plugins in Go take "IPAM" for "ipam", so the driver would check and replace other values than they read
-    known = {key.casefold(): key for key in CNI_KEYS}
-    for part in (plugin, plugin.get("ipam")):
-        for key in part if isinstance(part, dict) else ():
-            if known.get(key.casefold(), key) != key:
-                raise ValueError(f"{key!r} is not a key of CNI; write {known[key.casefold()]!r}")
-    if "runtimeConfig" in plugin:
-        raise ValueError("'runtimeConfig' is reserved for the runtime; remove it")
-    return plugin
-
-
-Plugin = Annotated[dict[str, JsonValue], AfterValidator(_check_keys)]
-
-
-class NetworkList(BaseModel):
-    """A network configuration list (CNI specification 1.1.0, section 1), such as a file in ``/etc/cni/net.d``.
-
-    Attributes:
-        name: of the network.
-        cniVersion: the version of the plugins' input and output.
-        plugins: their configurations, in the order in which they add an interface.
-        disableCheck: accepted; the driver runs no ``CHECK``.
-        disableGC: accepted; the driver runs no ``GC``.
-    """
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-    cniVersion: Literal["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
-    plugins: Annotated[list[Plugin], Field(min_length=1)]
-    disableCheck: bool = False
-    disableGC: bool = False
-
-
 class CniConfig(dra.OpaqueConfig, api_version=API_VERSION, for_devices={"type": "cni"}):
     """How a pod joins a network through CNI plugins. A claim's config replaces that of its class.
 
     Attributes:
         interface: the name of the interface in the pod.
-        conflist: the network.
+        conflist: the network, as in a file in ``/etc/cni/net.d``.
     """
 
     interface: InterfaceName
-    conflist: NetworkList
+    conflist: dra.CniNetwork

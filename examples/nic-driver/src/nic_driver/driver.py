@@ -8,11 +8,10 @@ from collections.abc import Iterator, Sequence
 import dra_kit as dra
 from typing_extensions import override
 
-from nic_driver.cni import Plugins
 from nic_driver.config import CniConfig, NicConfig
 from nic_driver.hardware import Move, Pci
 from nic_driver.inventory import PLAN, Host, Inventory, Nic
-from nic_driver.settings import Settings
+from nic_driver.settings import Settings, patterns
 from nic_driver.simulated import SimulatedNetwork, make_tree
 
 Allocated = dra.AllocatedDevice[NicConfig | CniConfig]
@@ -38,7 +37,7 @@ class Planner(dra.Preparer[NicConfig | CniConfig, dra.Device, Host, Settings]):
 
         The kernel returns hardware when the network namespace ends, with its name in the pod. It deletes others.
         """
-        self.hardware.plugins.detach(claim.uid)
+        self.hardware.plugins.detach(claim)
         for device in devices:
             move = PLAN.validate_python(device.state)
             if not isinstance(move, Move) or move.shared or self.hardware.network.restore(move):
@@ -88,7 +87,7 @@ class Mover(dra.PodHooks[dra.Device, Host, Settings]):
             if isinstance(plan, Move):
                 network, data = self.hardware.network.attach(plan, pod.netns), None
             else:
-                result = self.hardware.plugins.attach(plan, device.claim.uid, pod)
+                result = self.hardware.plugins.attach(plan.conflist, plan.interface, device.claim, pod)
                 network, data = result.network_data(plan.interface), result.model_dump()
             ready = dra.Condition(type="Ready", status="True", reason="NetworkDeviceReady")
             yield dra.DeviceFacts(
@@ -102,7 +101,7 @@ class Mover(dra.PodHooks[dra.Device, Host, Settings]):
         for device in devices:
             plan = PLAN.validate_python(device.state)
             if isinstance(plan, CniConfig):
-                self.hardware.plugins.detach(device.claim.uid, pod.id)
+                self.hardware.plugins.detach(device.claim, pod)
             elif plan is not None and pod.netns is not None:
                 self.hardware.network.detach(plan, pod.netns)
 
@@ -124,14 +123,20 @@ def plan_move(nic: Nic, configs: Sequence[dra.ConfigEntry[NicConfig | CniConfig]
 
 def open_host(context: dra.Context[Settings]) -> Host:
     """Return the hardware of this node: real, or simulated with ``--fake``."""
-    settings, attachments = context.settings, context.state_dir / "cni"
+    settings = context.settings
+    plugins = dra.CniPlugins(
+        context.state_dir / "cni",
+        patterns(settings.cni_plugins),
+        path=settings.cni_bin,
+        timeout=settings.cni_timeout,
+        enter=() if settings.fake else ("nsenter", f"--net={settings.host_netns}"),
+    )
     if settings.fake:
         make_tree(settings.fake, settings.fake_dir)
         pci = Pci(settings.fake_dir / "sys", settings.fake_dir / "dev")
-        return Host(SimulatedNetwork(settings.fake_dir), pci, Plugins(settings, attachments))
+        return Host(SimulatedNetwork(settings.fake_dir), pci, plugins)
     from nic_driver.netlink import Netlink  # imports pyroute2, which simulated hardware does not need
 
-    plugins = Plugins(settings, attachments, ["nsenter", f"--net={settings.host_netns}"])
     return Host(Netlink(settings.host_netns), Pci(), plugins)
 
 

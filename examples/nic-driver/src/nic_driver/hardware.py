@@ -6,28 +6,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
 import dra_kit as dra
 from pydantic import BaseModel, ConfigDict
 
 from nic_driver.config import Route
-
-
-class Stored(BaseModel):
-    """What is kept in a file, as JSON."""
-
-    @classmethod
-    def read(cls, file: Path) -> Self:
-        """Return what is in a file."""
-        return cls.model_validate_json(file.read_text(encoding="utf-8"))
-
-    def write(self, file: Path) -> None:
-        """Create or replace the file, and the folders above it. A kill leaves no incomplete file."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f".{file.name}")
-        new.write_text(self.model_dump_json(), encoding="utf-8")
-        new.replace(file)
 
 
 class Link(BaseModel):

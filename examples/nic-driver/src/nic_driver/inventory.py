@@ -11,7 +11,6 @@ import dra_kit as dra
 from pydantic import TypeAdapter
 from typing_extensions import override
 
-from nic_driver.cni import Plugins
 from nic_driver.config import CniConfig
 from nic_driver.hardware import Link, Move, Network, Pci
 from nic_driver.settings import Settings, is_in
@@ -37,7 +36,7 @@ class Host:
 
     network: Network
     pci: Pci
-    plugins: Plugins
+    plugins: dra.CniPlugins
 
 
 class Inventory(dra.DeviceProvider[dra.Device, Host, Settings]):

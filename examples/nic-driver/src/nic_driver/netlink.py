@@ -60,7 +60,9 @@ def _links(ip: Any) -> dict[int, Link]:
     carrying: set[int | None] = set()
     while uplinks - carrying:  # below an uplink: the parent of a VLAN or macvlan, the peer of a veth
         carrying |= uplinks
-        uplinks = {found[index].get("IFLA_LINK") for index in carrying if index in found}
+        below = [found[index] for index in carrying if index in found]
+        # an index in another namespace is that of a different interface here
+        uplinks = {link.get("IFLA_LINK") for link in below if link.get("IFLA_LINK_NETNSID") is None}
     return {
         index: Link(
             name=message.get("IFLA_IFNAME"),

@@ -27,6 +27,11 @@ class Settings(BaseModel):
     fake_dir: Path = Field(default=FAKE_DIR, description="directory of the simulated hardware")
 
 
-def is_in(name: str, patterns: str) -> bool:
-    """Return whether one of the patterns of a setting matches the name of an interface."""
-    return any(fnmatch(name, pattern.strip()) for pattern in patterns.split(","))
+def patterns(setting: str) -> list[str]:
+    """Return the patterns in a setting."""
+    return [pattern.strip() for pattern in setting.split(",")]
+
+
+def is_in(name: str, setting: str) -> bool:
+    """Return whether one of the patterns in a setting matches the name of an interface."""
+    return any(fnmatch(name, pattern) for pattern in patterns(setting))

@@ -6,19 +6,31 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import dra_kit as dra
 import yaml
+from pydantic import BaseModel
 
-from nic_driver.hardware import Link, Move, Network, Stored
+from nic_driver.hardware import Link, Move, Network
 
 
-class Place(Stored):
+class Place(BaseModel):
     """Where an interface is. Hardware returns from a namespace that ends, with its name in the pod."""
 
     link: Link
     netns: Path | None = None
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Return what is in a file."""
+        return cls.model_validate_json(file.read_text(encoding="utf-8"))
+
+    def write(self, file: Path) -> None:
+        """Replace the file. A kill leaves no incomplete one."""
+        new = file.with_name(f".{file.name}")
+        new.write_text(self.model_dump_json(), encoding="utf-8")
+        new.replace(file)
 
     def is_on_node(self) -> bool:
         """Return whether no pod has the interface."""
