@@ -34,6 +34,7 @@ from dra_kit.apiserver.kinds.services import SERVICE_KINDS
 from dra_kit.apiserver.kinds.workloads import WORKLOAD_KINDS
 from dra_kit.apiserver.node_authorization import NodeAuthorizer
 from dra_kit.apiserver.pod_log import PodLogSource
+from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
@@ -196,6 +197,7 @@ class Api:
 
     Attributes:
         pod_log: returns the logs of containers; None if the cluster runs no containers.
+        pod_streams: connects clients with containers; None if the cluster runs no containers.
     """
 
     gates: FeatureGates
@@ -203,6 +205,7 @@ class Api:
     registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)
     pod_log: PodLogSource | None = None
+    pod_streams: PodStreams | None = None
     rbac: Rbac = dataclasses.field(init=False)
     tokens: TokenIssuer = dataclasses.field(init=False)
 

@@ -33,6 +33,7 @@ from dra_kit.apiserver.authentication import (
 from dra_kit.apiserver.authorization import AuthorizationAttributes, Rbac, require_allowed
 from dra_kit.apiserver.discovery import groups, page_not_found, serve_non_resource
 from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.pod_streams import StreamUpgrade
 from dra_kit.apiserver.requests import (
     JSON,
     PROTOBUF,
@@ -145,6 +146,8 @@ class Endpoint:
             answer = await self._act(kind, request, action)
             if answer is None:
                 return web.Response(status=204)
+            if isinstance(answer, StreamUpgrade):
+                return await answer.answer(raw)
             if not isinstance(answer, ApiResponse):
                 async with aclosing(answer):
                     return await _streamed(raw, answer, "text/plain")

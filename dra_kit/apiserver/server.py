@@ -32,6 +32,7 @@ from dra_kit.apiserver.endpoint import Endpoint
 from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageCollector
 from dra_kit.apiserver.kinds.kind import KindRegistry
 from dra_kit.apiserver.pod_log import PodLogSource
+from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import FeatureGates
@@ -166,6 +167,10 @@ class ApiServer:
     def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with the logs of a source."""
         self.api.pod_log = source
+
+    def serve_streams(self, source: PodStreams) -> None:
+        """Answer ``pods/exec``, ``attach`` and ``portforward`` with the streams of a source."""
+        self.api.pod_streams = source
 
     def reset(self) -> None:
         """Delete all objects and the history; call it in the thread that the server runs in."""

@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now, time_text
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
+from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.managed_fields import (
@@ -37,7 +38,15 @@ from dra_kit.apiserver.managed_fields import (
     tracked_fields,
 )
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
-from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.pod_streams import (
+    PodStreams,
+    StreamOptions,
+    StreamUpgrade,
+    forward_ports,
+    serve_attach,
+    serve_exec,
+)
+from dra_kit.apiserver.requests import Query, WriteOptions
 from dra_kit.apiserver.status_errors import (
     StatusError,
     bad_request,
@@ -45,6 +54,7 @@ from dra_kit.apiserver.status_errors import (
     invalid_object,
     method_not_allowed,
     not_found,
+    unauthorized_for,
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.tables import AGE, Column, number_cell, text_cell, written_selector
@@ -72,8 +82,8 @@ _TYPES: Final = {
 }
 
 
-Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | None
-"""An answer; a log is streamed, None if it does not exist yet."""
+Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | StreamUpgrade | None
+"""An answer; a log is streamed, None if it does not exist yet; some requests become WebSockets."""
 _Handler: TypeAlias = Callable[[Api, Kind, ApiRequest], Awaitable[Served]]
 
 
@@ -136,6 +146,45 @@ async def _log(api: Api, kind: Kind, request: ApiRequest) -> AsyncGenerator[byte
         return api.pod_log(pod, options)
     except PodLogUnavailable as reason:
         raise bad_request(str(reason)) from None
+
+
+_Connect: TypeAlias = Callable[[PodStreams, Object, Query], StreamUpgrade]
+
+
+def _stream(connect: _Connect) -> _Handler:
+    """Return a handler that connects a client with a running pod.
+
+    A WebSocket begins with a GET, but the client needs the permission to create the subresource.
+    """
+
+    async def handler(api: Api, kind: Kind, request: ApiRequest) -> StreamUpgrade:
+        target = request.target
+        if request.method == "HEAD":
+            raise method_not_allowed()
+        asked = AuthorizationAttributes("create", "", kind.plural, target.subresource, target.namespace, target.name)
+        if not api.rbac.authorize(request.user, asked).allowed:
+            raise unauthorized_for("", kind.plural, target.name, "")
+        pod = api.stored(kind, target).object
+        if api.pod_streams is None:
+            raise StatusError(501, "", "this cluster runs no containers, so there is nothing to connect to")
+        if not pod["spec"].get("nodeName"):
+            raise bad_request(f"pod {target.name} does not have a host assigned")
+        return connect(api.pod_streams, pod, request.query)
+
+    return handler
+
+
+def _exec(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
+    return serve_exec(pods, pod, _stream_options(pod, query))
+
+
+def _attach(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
+    return serve_attach(pods, pod, _stream_options(pod, query))
+
+
+def _stream_options(pod: Object, query: Query) -> StreamOptions:
+    options = StreamOptions.parse(query)
+    return replace(options, container=requested_container(pod, options.container))
 
 
 _BINDING: Final = Kind("", "pods", "Binding", True, {"v1": "core/v1.Binding"})
@@ -526,25 +575,25 @@ def _not_served(plural: str, subresource: str, cause: str) -> StatusError:
 
 STATUS_VERBS: Final = ("get", "patch", "update")
 _PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
-_NO_RUNTIME: Final = (
-    "containers of the sandbox are local processes of the machine it runs on, without a file system or network of "
-    "their own; run the command there, reach their ports at localhost, and read what they print with kubectl logs"
+_NO_PROXY: Final = "the sandbox does not forward HTTP requests; use kubectl port-forward"
+_NO_DEBUGGER: Final = (
+    "containers of the sandbox are local processes; use kubectl exec, or run a debugger on the machine of the sandbox"
 )
 _NO_LIMITS: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
 SUBRESOURCES: Final[Mapping[str, Mapping[str, Subresource]]] = {
-    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
+    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY))},
     "pods": {
-        "attach": Subresource("PodAttachOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "attach": Subresource("PodAttachOptions", ("create", "get"), _stream(_attach)),
         "binding": Subresource("Binding", ("create",), _bind_pod),
-        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_RUNTIME))),
+        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_DEBUGGER))),
         "eviction": Subresource("Eviction", ("create",), _evict_pod, "policy/v1"),
-        "exec": Subresource("PodExecOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
+        "exec": Subresource("PodExecOptions", ("create", "get"), _stream(_exec)),
         "log": Subresource("Pod", ("get",), _log),
-        "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _refuse(_NO_RUNTIME)),
-        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME)),
+        "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _stream(forward_ports)),
+        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY)),
         "resize": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_LIMITS))),
     },
-    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_RUNTIME))},
+    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY))},
     "namespaces": {"finalize": Subresource("Namespace", ("update",), _finalize)},
     "serviceaccounts": {"token": Subresource("TokenRequest", ("create",), _request_token, "authentication.k8s.io/v1")},
     **{name: {"scale": Subresource("Scale", STATUS_VERBS, _serve_scale, "autoscaling/v1")} for name in SCALABLE},

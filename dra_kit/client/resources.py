@@ -86,6 +86,7 @@ CLUSTER_ROLE_BINDINGS = Resource(
 SERVICES = Resource("", "v1", "services", "Service", namespaced=True)
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", namespaced=True)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", namespaced=True)
+JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", namespaced=True)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", namespaced=True)

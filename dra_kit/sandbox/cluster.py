@@ -20,6 +20,7 @@ from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox import service_proxy
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.node_namespace import (
     NodeNamespace,
@@ -29,7 +30,8 @@ from dra_kit.sandbox.containers.node_namespace import (
     parse_node_files,
 )
 from dra_kit.sandbox.containers.podman_runtime import find_podman
-from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.containers.runtime import ContainerReport
+from dra_kit.sandbox.containers.streams import PodSessions
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, RoleCredentials, RoleCredentialsProvider, create_accounts
@@ -43,6 +45,7 @@ from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.kubelet.environment import NodeShape, check_shapes, node_shape
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
+from dra_kit.sandbox.service_proxy import ServiceProxy
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
@@ -197,7 +200,11 @@ class Sandbox:
         self.control_plane.listen_at(self.directory / "apiserver.sock")
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
+        sessions = PodSessions(lambda: (node.runtime for node in self.nodes))
+        self.control_plane.server.serve_streams(sessions)
         self._client = await self.control_plane.connect(USER_AGENT)
+        proxy = await self.control_plane.connect(service_proxy.COMPONENT)
+        await self._stack.enter_async_context(ServiceProxy(proxy, self.informers, sessions))
         self.beginning = (await self._client.list(RESOURCE_CLAIMS)).resource_version
         self._write_kubeconfig()
         await self._choose_namespaces()

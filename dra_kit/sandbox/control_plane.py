@@ -21,6 +21,7 @@ from dra_kit.client.resources import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
     ENDPOINTS,
+    JOBS,
     NAMESPACES,
     POD_GROUPS,
     RESOURCE_POOL_STATUS_REQUESTS,
@@ -33,9 +34,10 @@ from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.controllers import device_taint_eviction, pool_status, resource_claims
+from dra_kit.sandbox.controllers import device_taint_eviction, jobs, pool_status, resource_claims
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.endpoints import EndpointController
+from dra_kit.sandbox.controllers.jobs import JobController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.pod_groups import PodGroupProtectionController
 from dra_kit.sandbox.controllers.policy_status import KindLookup, PolicyStatusController, ServedKind
@@ -116,7 +118,13 @@ class ControlPlane:
             client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)
             late = {
                 resource: partial(self._first_object, resource)
-                for resource in (*WORKLOADS, VALIDATING_ADMISSION_POLICIES, RESOURCE_POOL_STATUS_REQUESTS, POD_GROUPS)
+                for resource in (
+                    *WORKLOADS,
+                    JOBS,
+                    VALIDATING_ADMISSION_POLICIES,
+                    RESOURCE_POOL_STATUS_REQUESTS,
+                    POD_GROUPS,
+                )
             }
             informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
             manager = ControllerManager(
@@ -231,7 +239,7 @@ class _Controller(Protocol):
 
 
 class ControllerManager:
-    """Claims, eviction by device taint, status of pools, pods of vanished nodes, readiness of nodes, workloads.
+    """Claims, eviction by device taint, status of pools, pods of vanished nodes, readiness of nodes, workloads, Jobs.
 
     Args:
         gates: feature gates of the cluster.
@@ -249,11 +257,12 @@ class ControllerManager:
         kinds: KindLookup,
         time_scale: float = 1.0,
     ) -> None:
-        claim_events, taint_events, *_ = self._recorders = tuple(
+        own = (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, jobs.COMPONENT)
+        claim_events, taint_events, job_events, *_ = self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
-            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, *COMPONENTS.values())
+            for component in (*own, *COMPONENTS.values())
         )
-        workload_events = dict(zip(COMPONENTS, self._recorders[2:], strict=True))
+        workload_events = dict(zip(COMPONENTS, self._recorders[len(own) :], strict=True))
         self._controllers: tuple[_Controller, ...] = (
             ResourceClaimController(
                 client, informers, claim_events, group_claims=resource_claims.GROUP_CLAIMS_GATE in gates
@@ -265,6 +274,7 @@ class ControllerManager:
             EndpointController(client, informers),
             PolicyStatusController(client, informers, kinds),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
+            JobController(client, informers, job_events, time_scale=time_scale),
             PodGroupProtectionController(client, informers),
             *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),
         )

@@ -1,4 +1,4 @@
-"""Services: addresses and node ports are allocated, but nothing is routed.
+"""Services: addresses and node ports are allocated. The addresses are of the loopback network: nothing is routed.
 
 Sources: Kubernetes 1.37 ``pkg/apis/core/v1/defaults.go`` and ``pkg/registry/core/service``; measured on kube-apiserver
 1.37.1.
@@ -21,6 +21,8 @@ from dra_kit.kubernetes.values.json import Object
 _NODE_PORTS: Final = range(30_000, 32_768)
 _SESSION_SECONDS: Final = 10_800
 _HEADLESS: Final = "None"
+_NETWORK: Final = "127.96"
+"""The first half of addresses: every process of this machine reaches them, and it can listen at each."""
 _ADDRESS: Final = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 _PORT_FIELD: Final = "healthCheckNodePort"
 
@@ -49,7 +51,8 @@ class ServiceStrategy(StatusStrategy):
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         super().prepare_for_create(obj, context)
-        _allocate(obj.setdefault("spec", {}), _taken_ports(context.listed("services"), None))
+        services = list(context.listed("services"))
+        _allocate(obj.setdefault("spec", {}), _taken_ports(services, None), _taken_addresses(services))
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
@@ -62,7 +65,8 @@ class ServiceStrategy(StatusStrategy):
                     spec[name] = before[name]
         _keep_node_ports(spec, before)
         _drop_unsuitable(spec, before)
-        _allocate(spec, _taken_ports(context.listed("services"), old))
+        services = list(context.listed("services"))
+        _allocate(spec, _taken_ports(services, old), _taken_addresses(services))
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
@@ -115,11 +119,21 @@ def _taken_ports(services: Iterable[Object], own: Object | None) -> set[tuple[st
     return taken
 
 
-def _allocate(spec: Object, taken: set[tuple[str, int]]) -> None:
+def _taken_addresses(services: Iterable[Object]) -> set[str]:
+    return {(service.get("spec") or {}).get("clusterIP", "") for service in services}
+
+
+def _free_address(taken: set[str]) -> str:
+    while (address := f"{_NETWORK}.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}") in taken:
+        pass
+    return address
+
+
+def _allocate(spec: Object, taken: set[tuple[str, int]], addresses: set[str]) -> None:
     """Set the missing addresses and node ports; ports of one number share a node port if their protocols differ."""
     if spec.get("type") == "ExternalName":
         return
-    address = spec.get("clusterIP") or f"10.96.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}"
+    address = spec.get("clusterIP") or _free_address(addresses)
     spec |= {"clusterIP": address, "clusterIPs": spec.get("clusterIPs") or [address]}
     without_selector = address == _HEADLESS and not spec.get("selector")
     spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if without_selector else ["IPv4"])

@@ -1,15 +1,32 @@
-"""Deployments, ReplicaSets, StatefulSets and DaemonSets."""
+"""Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs.
+
+Sources for Jobs: Kubernetes 1.37 ``pkg/apis/batch`` and ``pkg/registry/batch/job``; measured on kube-apiserver 1.37.1.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final
 
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, StrategyContext
 from dra_kit.apiserver.kinds.pods import drop_gated_fields
-from dra_kit.apiserver.tables import AGE, NAME, NONE, SELECTOR, TEMPLATE, Column, labels_cell, number_cell
-from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, FieldError, invalid, required
+from dra_kit.apiserver.tables import (
+    AGE,
+    NAME,
+    NONE,
+    SELECTOR,
+    TEMPLATE,
+    Column,
+    format_duration,
+    labels_cell,
+    number_cell,
+    true_condition,
+)
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, ErrorKind, FieldError, invalid, required, unsupported
+from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.resource.new_object import set_pull_policies
 from dra_kit.kubernetes.values.json import Object
 
@@ -121,6 +138,148 @@ class DaemonSetStrategy(WorkloadStrategy):
         _annotate(obj, former + (obj["spec"].get("template") != old["spec"].get("template")))
 
 
+_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+_BACKOFF_LIMIT: Final = 6
+_NO_LIMIT: Final = 2**31 - 1
+_NUMBERS: Final = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex", "maxFailedIndexes",
+)  # fmt: skip
+_FIXED: Final = (
+    "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy",
+)  # fmt: skip
+_IMMUTABLE: Final = "field is immutable"
+
+
+class JobStrategy(WorkloadStrategy):
+    """A Job, whose pods have labels with its name and UID."""
+
+    @override
+    def default(self, obj: Object, context: StrategyContext) -> None:
+        """Set the number of pods, and what is done about those that fail."""
+        super().default(obj, context)
+        spec = obj.setdefault("spec", {})
+        if spec.get("completions") is None and spec.get("parallelism") is None:
+            spec["completions"] = 1
+        if spec.get("parallelism") is None:
+            spec["parallelism"] = 1
+        if spec.get("backoffLimit") is None:
+            spec["backoffLimit"] = _BACKOFF_LIMIT if spec.get("backoffLimitPerIndex") is None else _NO_LIMIT
+        replacement = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
+        defaults = {
+            "completionMode": "NonIndexed", "suspend": False, "manualSelector": False,
+            "podReplacementPolicy": replacement,
+        }  # fmt: skip
+        spec |= {name: value for name, value in defaults.items() if spec.get(name) is None}
+
+    @override
+    def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
+        """Set labels and selector, unless the client sets them itself."""
+        super().prepare_for_create(obj, context)
+        spec, metadata = obj["spec"], obj["metadata"]
+        spec.pop("scheduling", None)  # of a feature gate that is off
+        labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+        if not spec.get("manualSelector"):
+            uid, name = metadata["uid"], metadata.get("name", "")
+            labels |= {_UID_LABEL: uid, "controller-uid": uid, _NAME_LABEL: name, "job-name": name}
+            spec["template"].setdefault("metadata", {})["labels"] = labels
+            selector = spec["selector"] = {**(spec.get("selector") or {})}
+            selector["matchLabels"] = {**(selector.get("matchLabels") or {}), _UID_LABEL: uid}
+        if labels and not metadata.get("labels"):
+            metadata["labels"] = dict(labels)
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        """Check numbers, modes, and that the selector selects the Job's own pods."""
+        return [*_job_errors(obj["spec"]), *_selector_errors(obj)]
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check that what the running pods were made of does not change."""
+        spec, before = obj["spec"], old["spec"]
+        errors = list(_job_errors(spec))
+        is_elastic = spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
+        fixed = [*_FIXED, *(() if is_elastic else ("completions",))]
+        if not (before.get("suspend") and not (old.get("status") or {}).get("startTime")):
+            fixed.append("template")
+        return errors + [
+            invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+            for name in fixed
+            if (spec.get(name) or None) != (before.get(name) or None)
+        ]
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        status = obj.get("status") or {}
+        names = ("active", "succeeded", "failed", "ready", "terminating")
+        return [invalid(f"status.{name}", status[name], NOT_NEGATIVE) for name in names if (status.get(name) or 0) < 0]
+
+
+def _job_errors(spec: Object) -> Iterator[FieldError]:
+    for name in _NUMBERS:
+        if (spec.get(name) or 0) < 0:
+            yield invalid(f"spec.{name}", spec[name], NOT_NEGATIVE)
+    mode = spec.get("completionMode")
+    if mode not in {"NonIndexed", "Indexed"}:
+        detail = 'supported values: "NonIndexed", "Indexed"'
+        yield FieldError("spec.completionMode", ErrorKind.UNSUPPORTED, mode, detail)
+    if mode == "Indexed" and spec.get("completions") is None:
+        yield required("spec.completions", "when completion mode is Indexed")
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        yield required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+    for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+        if mode == "NonIndexed" and spec.get(name) is not None:
+            yield invalid(f"spec.{name}", spec[name], "requires indexed completion mode")
+    replacement, policies = spec.get("podReplacementPolicy"), ("Failed", "TerminatingOrFailed")
+    if replacement not in policies:
+        yield unsupported("spec.podReplacementPolicy", str(replacement), policies)
+    if "/" not in (spec.get("managedBy") or "/"):
+        detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
+        yield invalid("spec.managedBy", spec["managedBy"], detail)
+    restart, path = (spec["template"].get("spec") or {}).get("restartPolicy"), "spec.template.spec.restartPolicy"
+    if restart in {None, "", "Always"}:
+        yield required(path, 'valid values: "OnFailure", "Never"')
+    elif restart not in {"OnFailure", "Never"}:
+        yield unsupported(path, restart, ("OnFailure", "Never"))
+
+
+def _selector_errors(job: Object) -> Iterator[FieldError]:
+    spec, selector = job["spec"], job["spec"].get("selector")
+    own = {"matchLabels": {_UID_LABEL: job["metadata"]["uid"]}}
+    if not spec.get("manualSelector") and selector != own:
+        yield invalid("spec.selector", selector, "`selector` not auto-generated")
+    labels = (spec["template"].get("metadata") or {}).get("labels")
+    if selector is None:
+        yield required("spec.selector")
+    elif not parse_label_selector(selector).matches({"metadata": {"labels": labels or {}}}):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+
+
+def _job_status(job: Object) -> str:
+    ends = [type_ for type_ in ("Complete", "Failed") if true_condition(job, type_)]
+    if ends or "deletionTimestamp" in job["metadata"]:
+        return ends[0] if ends else "Terminating"
+    states = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((type_ for type_ in states if true_condition(job, type_)), "Running")
+
+
+def _completions(job: Object) -> str:
+    spec, succeeded = job["spec"], number_cell("status.succeeded")(job)
+    if spec.get("completions") is not None:
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _duration(job: Object) -> str:
+    status = job.get("status") or {}
+    if not status.get("startTime"):
+        return ""
+    end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else datetime.now(UTC)
+    return format_duration(int((end - datetime.fromisoformat(status["startTime"])).total_seconds()))
+
+
 def _is_some(count: int | str | None) -> bool:
     """Return whether a number of nodes, or a percentage of them, is not zero."""
     return count not in {None, 0, "0%"}
@@ -171,6 +330,10 @@ WORKLOAD_KINDS: Final = (
               SELECTOR),
     _workload("statefulsets", "StatefulSet", "sts", Column("Ready", _ready), AGE, *TEMPLATE,
               strategy=StatefulSetStrategy()),
+    Kind("batch", "jobs", "Job", True, {"v1": "batch/v1.Job"}, JobStrategy(), categories=("all",), status=True,
+         generation=True, deletion_status=True,
+         columns=(NAME, Column("Status", _job_status), Column("Completions", _completions),
+                  Column("Duration", _duration), AGE, *TEMPLATE, SELECTOR)),
     Kind("apps", "controllerrevisions", "ControllerRevision", True, {"v1": "apps/v1.ControllerRevision"},
          deletion_status=True,
          columns=(NAME, Column("Controller", _controller), Column("Revision", number_cell("revision")), AGE)),

@@ -22,7 +22,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
 from msgspec import Struct
@@ -93,11 +93,14 @@ class ContainerLog:
         self._at = 0
         self._text: str | None = ""
         self._waiting: set[asyncio.Future[None]] = set()
+        self._taps: list[LogTap] = []
 
     # -- for who fills it
 
     def append(self, data: bytes, at: int) -> None:
         """Add what the container wrote, any part of it; ``at`` is when it arrived, in nanoseconds since 1970."""
+        for tap in self._taps:
+            tap.add(data)
         text = self._line + data
         begin = place = 0
         step = min(self._part, LINE_MAX + 1)
@@ -127,6 +130,8 @@ class ContainerLog:
             self._line = b""
             self.ended = True
             self._wake_readers()
+            for tap in self._taps:
+                tap.add(b"")
 
     def discard(self) -> None:
         """Forget everything until now."""
@@ -179,6 +184,18 @@ class ContainerLog:
                 return segment.find(line)
         return self.begin
 
+    @contextmanager
+    def tapped(self) -> Iterator[LogTap]:
+        """Give what the container writes during the block, as it arrives, unfinished lines too."""
+        tap = LogTap()
+        if self.ended:
+            tap.add(b"")
+        self._taps.append(tap)
+        try:
+            yield tap
+        finally:
+            self._taps.remove(tap)
+
     async def more(self, cursor: LogPosition) -> bool:
         """Wait until something is behind a cursor; False when nothing will be."""
         while cursor.offset >= self.end.offset and not self.ended:
@@ -223,6 +240,37 @@ class ContainerLog:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
+
+
+_TAP_BYTES: Final = 1 << 20
+
+
+class LogTap:
+    """What a container writes from one moment on; for one reader. If it is too slow, it misses the oldest part."""
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque()
+        self._size = 0
+        self._came = asyncio.Event()
+
+    def add(self, data: bytes) -> None:
+        """Add output; nothing is the end."""
+        self._parts.append(data)
+        self._size += len(data)
+        while self._size > _TAP_BYTES and len(self._parts) > 1:
+            self._size -= len(self._parts.popleft())
+        self._came.set()
+
+    async def read(self) -> bytes:
+        """Wait for output and return it; nothing at the end."""
+        while not self._parts:
+            self._came.clear()
+            await self._came.wait()
+        if not self._parts[0]:
+            return b""
+        data = self._parts.popleft()
+        self._size -= len(data)
+        return data
 
 
 ARRIVAL_BYTES: Final = 24
@@ -311,8 +359,12 @@ class OutputReader:
     def open(self, log: ContainerLog) -> tuple[OutputPipe, int]:
         """Create a pipe into a log; return it with its writing end, which the caller closes once the process has it."""
         source, target = os.pipe()
+        return self.follow(source, log), target
+
+    def follow(self, source: int, log: ContainerLog) -> OutputPipe:
+        """Read a descriptor into a log until it ends; it is closed then."""
         os.set_blocking(source, False)
-        return OutputPipe(source, log, self._come), target
+        return OutputPipe(source, log, self._come)
 
     def _come(self, pipe: OutputPipe) -> None:
         """Queue a pipe that can be read."""
@@ -337,7 +389,7 @@ class OutputReader:
 
 
 class OutputPipe:
-    """The reading end of the pipe that a container writes to.
+    """The reading end of the pipe, or of the terminal, that a container writes to.
 
     Args:
         come: called once when output is available; :meth:`read` is called then.
@@ -373,6 +425,8 @@ class OutputPipe:
             data = os.read(self._source, _AT_ONCE)
         except BlockingIOError:
             return 0
+        except OSError:  # a terminal that no process has open any longer
+            data = b""
         if not data:
             self._close()
             return None

@@ -24,6 +24,7 @@ from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces
 from dra_kit.sandbox.containers.process_runtime import Container, ProcessRuntime, environment_of, utc_now
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ImageMissing, VolumeMount
+from dra_kit.sandbox.containers.streams import CommandPlace, open_main
 
 _OWN_CODES: Final = frozenset((125, 126, 127))
 """Exit codes of podman itself, which programs may have, too."""
@@ -91,6 +92,15 @@ class PodmanRuntime(ProcessRuntime):
         )
 
     @override
+    async def exec(
+        self, container_id: str, command: Sequence[str], streams: Sequence[int], *, terminal: bool = False
+    ) -> asyncio.Future[int]:
+        flags = ["--interactive", *(["--tty"] if terminal else [])]
+        place = CommandPlace("", {**self._variables, **self._mark}, self._file("home"))
+        client = self._client("exec", *flags, self._name(container_id), *command)
+        return await self._commands.start(container_id, place, client, streams, terminal=terminal)
+
+    @override
     def remove(self, pod_uid: str) -> None:
         names = [self._name(identity) for identity in self.identities(pod_uid)]
         super().remove(pod_uid)
@@ -133,18 +143,20 @@ class PodmanRuntime(ProcessRuntime):
             container.status, environment={**variables, "HOSTNAME": config.hostname}, edits_applied=True,
             hooks_applied=True,
         )  # fmt: skip
-        container.pipe, output = self._intake.open(container.log)
+        streams = open_main(config, self._intake, container.log)
+        container.pipe, container.input = streams.pipe, streams.input
         try:
             result = await self._processes.start(
                 identity,
-                [self._podman_program, *self._global, "start", "--attach", name],
+                self._client("start", "--attach", *(["--interactive"] if config.stdin else []), name),
                 executable=self._podman_program,
                 environment={**self._variables, **self._mark},
                 directory=container.directory,
-                output=output,
+                streams=streams.child,
+                terminal=config.terminal,
             )
         finally:
-            os.close(output)
+            streams.close_child()
         if result.number:
             self._refuse(container, f"failed to create containerd task: podman: {os.strerror(result.number)}")
 
@@ -157,6 +169,8 @@ class PodmanRuntime(ProcessRuntime):
             *([f"--hostname={config.hostname}"] if config.hostname else []),
             *([f"--workdir={config.working_directory}"] if config.working_directory else []),
             *(["--privileged"] if config.privileged else []),
+            *(["--interactive"] if config.stdin else []),
+            *(["--tty"] if config.terminal else []),
             *(f"--env={name}={value}" for name, value in variables.items()),
             *(f"--device={name}" for name in config.cdi_devices),
             *(f"--mount={_mount(mount)}" for mount in (*config.mounts, *_mounts(hooks))),
@@ -228,8 +242,11 @@ class PodmanRuntime(ProcessRuntime):
             }
         return found
 
+    def _client(self, *arguments: str) -> list[str]:
+        return [self._podman_program, *self._global, *arguments]
+
     async def _podman(self, *arguments: str) -> str:
-        command = self._in_namespace.enter([self._podman_program, *self._global, *arguments])
+        command = self._in_namespace.enter(self._client(*arguments))
         return await _run(command, self._variables)
 
     async def _try(self, *arguments: str) -> None:

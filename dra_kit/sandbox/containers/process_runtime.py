@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-import os
 import secrets
 import shutil
 import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, TypeVar
@@ -47,16 +46,24 @@ from dra_kit.sandbox.containers.processes import (
     image_environment,
     mount_error,
     mount_orders,
+    socket_in,
     start_failure,
     volume_order,
 )
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
     ContainerExit,
+    ContainerReport,
     ContainerStatus,
     PodSandbox,
     SandboxConfig,
-    effective_edits,
+)
+from dra_kit.sandbox.containers.streams import (
+    AttachedStreams,
+    CommandPlace,
+    ContainerCommands,
+    StreamEnd,
+    open_main,
 )
 
 MOUNTS_VARIABLE: Final = "DRA_KIT_SANDBOX_MOUNTS"
@@ -66,6 +73,7 @@ _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
 _POLL: Final = 0.02
+_LOCALHOST: Final = "127.0.0.1"
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 T = TypeVar("T")
 
@@ -80,6 +88,7 @@ class Container(Struct):
     directory: Path
     log: ContainerLog
     pipe: OutputPipe | None = None
+    input: StreamEnd | None = None
     has_process: bool = True
     created: bool = False  # plugins know it
     started: bool = False
@@ -184,6 +193,7 @@ class ProcessRuntime:
             if namespace is None
             else ReaperClient(self._root, self._ended, node=namespace.order, entered=namespace.entered)
         )
+        self._commands = ContainerCommands(self._processes)
 
     async def __aenter__(self) -> Self:
         self.prepare()
@@ -273,6 +283,52 @@ class ProcessRuntime:
             work.add_done_callback(lambda _: self._changed(container))
             raise
         return container.status
+
+    async def exec(
+        self, container_id: str, command: Sequence[str], streams: Sequence[int], *, terminal: bool = False
+    ) -> asyncio.Future[int]:
+        """Start a command in a running container; return a future of its exit code, minus the signal's number if any.
+
+        It has the environment, the working directory and the namespaces of the container, and ends with it.
+
+        Args:
+            container_id: the container.
+            command: the program and its arguments.
+            streams: file descriptors for input, output and errors; the caller closes them.
+            terminal: they are a terminal.
+
+        Raises:
+            KubeletError: it cannot be started; the message is containerd's.
+        """
+        container = self._containers[container_id]
+        place = CommandPlace(
+            container_id if container.has_process else "",
+            {**container.status.environment, **self._mark},
+            container.directory,
+        )
+        return await self._commands.start(container_id, place, command, streams, terminal=terminal)
+
+    def attach(self, container_id: str) -> AttachedStreams:
+        """Connect a client with the process of a container."""
+        container = self._containers[container_id]
+        return AttachedStreams(container.log, container.input, once=container.config.stdin_once)
+
+    async def dial(self, pod_uid: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a port of a pod.
+
+        Raises:
+            OSError: the connection is refused.
+        """
+        path = self._network_path(pod_uid)
+        if self.namespace is not None and not path:
+            return await asyncio.open_connection(sock=await self.namespace.connect(port))
+        connection = socket_in(path)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, (_LOCALHOST, port))
+            return await asyncio.open_connection(sock=connection)
+        except BaseException:
+            connection.close()
+            raise
 
     def stop(self, container_id: str, grace: float) -> None:
         """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
@@ -556,7 +612,8 @@ class ProcessRuntime:
         places = ":".join(f"{mount.path}={mount.source}" for mount in config.mounts)
         unmounted = {MOUNTS_VARIABLE: places} if places else {}
         edits = container.report().edits
-        container.pipe, output = self._intake.open(container.log)
+        streams = open_main(config, self._intake, container.log)
+        container.pipe, container.input = streams.pipe, streams.input
         try:
             result = await self._processes.start(
                 identity,
@@ -564,7 +621,8 @@ class ProcessRuntime:
                 executable=command[0],
                 environment={**container.status.environment, **self._mark},
                 directory=container.directory,
-                output=output,
+                streams=streams.child,
+                terminal=config.terminal,
                 mounts=[*map(volume_order, volumes), *(mount_orders(edits) if in_node else ())],
                 devices=[*map(device_order, edits.device_nodes)] if in_node else [],
                 own_devices=in_node and not config.privileged,
@@ -573,7 +631,7 @@ class ProcessRuntime:
                 network=self._network_path(config.pod.uid),
             )
         finally:
-            os.close(output)
+            streams.close_child()
         if unmounted and not result.mounted:
             known = container.status.environment
             container.status = replace(container.status, environment={**known, **unmounted})
@@ -595,6 +653,7 @@ class ProcessRuntime:
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
 
     def _ended(self, identity: str, code: int) -> None:
+        self._commands.ended(identity, code)
         container = self._containers.get(identity)
         if container is None:
             return
@@ -615,6 +674,9 @@ class ProcessRuntime:
         if container.pipe is not None:
             # all that the process itself wrote is in it by now
             container.pipe.finish()
+        if container.input is not None:
+            container.input.close()
+        self._commands.kill(container.status.id)
         container.log.finish(time.time_ns())
         if container.killer is not None:
             container.killer.cancel()
@@ -640,44 +702,3 @@ def _explanation(config: ContainerConfig) -> str:
         f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
         "nothing runs; it counts as running until its pod is deleted\n"
     )
-
-
-class ContainerReport(Struct, frozen=True):
-    """A container at one moment.
-
-    Attributes:
-        config: the config from the kubelet. The hooks, network devices, groups and resctrl settings of
-            ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here. Mounts and
-            device nodes are, if ``status.edits_applied`` says so.
-    """
-
-    config: ContainerConfig
-    status: ContainerStatus
-    log: ContainerLog
-    has_process: bool
-
-    @property
-    def edits(self) -> SpecEdits:
-        """What CDI devices and NRI plugins change in the container."""
-        return effective_edits(self.config, self.status)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The whole environment of the process."""
-        return self.status.environment
-
-    @property
-    def device_nodes(self) -> Mapping[str, str]:
-        """Type and numbers of the device files of ``edits``, such as ``c 195:0``, by path.
-
-        What CDI leaves to the runtime, which takes it from the host's file, is left out.
-        """
-        return {
-            node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
-            for node in self.edits.device_nodes
-        }
-
-    @property
-    def mounts(self) -> Mapping[str, str]:
-        """The host's path of the mounts of ``edits``, by path in the container."""
-        return {mount.container_path: mount.host_path for mount in self.edits.mounts}

@@ -162,13 +162,15 @@ class ReaperClient:
         executable: str,
         environment: Mapping[str, str],
         directory: Path,
-        output: int,
+        streams: Sequence[int],
         mounts: Sequence[Mapping[str, Any]] = (),
         devices: Sequence[Mapping[str, Any]] = (),
         own_devices: bool = False,
         shares: bool = False,
         unmounted: Mapping[str, str] | None = None,
         network: str = "",
+        join: str = "",
+        terminal: bool = False,
     ) -> StartResult:
         """Start a process in a separate session.
 
@@ -178,7 +180,7 @@ class ReaperClient:
             executable: the path of the program; a name without a slash is looked for in the environment's ``PATH``.
             environment: the complete environment.
             directory: the working directory.
-            output: the file descriptor for its output; the caller closes it.
+            streams: the file descriptors for its input, output and errors; the caller closes them.
             mounts: what the process sees at other paths, if this machine allows the user to mount; these and the next
                 three as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
             devices: device files.
@@ -186,6 +188,8 @@ class ReaperClient:
             shares: others see what it mounts in the directories of the node.
             unmounted: variables in addition, if it does not allow it.
             network: the path of its network namespace; empty for that of this process.
+            join: the identity of a running process whose namespaces it enters; empty for none.
+            terminal: ``streams`` are a terminal, which becomes its controlling one.
         """
         order = {
             "run": identity,
@@ -199,6 +203,8 @@ class ReaperClient:
             "shares": shares,
             "unmounted": dict(unmounted or {}),
             "network": network,
+            "join": join,
+            "terminal": terminal,
         }
         control = self._control or self._start_reaper()
         data = json.dumps(order).encode()
@@ -209,7 +215,7 @@ class ReaperClient:
         try:
             while True:
                 try:
-                    socket.send_fds(control, [data], [output])
+                    socket.send_fds(control, [data], streams)
                     break
                 except BlockingIOError:
                     await asyncio.sleep(0.005)
@@ -326,11 +332,11 @@ class ReaperClient:
 
 
 _IMAGE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# the layers that a real message comes through: containerd, its shim, runc
-_LAYERS: Final = (
+START_LAYERS: Final = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
     "unable to start container process: error during container init: "
 )
+"""What a real message of a container that cannot start comes through: containerd, its shim, runc."""
 
 
 def image_environment(hostname: str, home: Path) -> dict[str, str]:
@@ -378,21 +384,21 @@ def start_error(command: str, number: int | None) -> str:
     """Return containerd's text for the ``errno`` of a command that cannot be started, None where it was not found."""
     match number:
         case None:
-            return f'{_LAYERS}exec: "{command}": executable file not found in $PATH'
+            return f'{START_LAYERS}exec: "{command}": executable file not found in $PATH'
         case errno.ENOENT | errno.ENOTDIR:
-            return f'{_LAYERS}exec: "{command}": stat {command}: no such file or directory'
+            return f'{START_LAYERS}exec: "{command}": stat {command}: no such file or directory'
         case errno.EACCES:
-            return f'{_LAYERS}exec: "{command}": permission denied'
+            return f'{START_LAYERS}exec: "{command}": permission denied'
         case errno.ENOEXEC:
-            return f"{_LAYERS}exec {command}: exec format error"
+            return f"{START_LAYERS}exec {command}: exec format error"
         case _:
-            return f'{_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
+            return f'{START_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
 
 
 def mount_error(source: str, target: str, reason: str = "no such file or directory") -> str:
     """Return containerd's text for a mount that failed, by default because the file does not exist."""
     return (
-        f'{_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
+        f'{START_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
         f"dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: {reason}"
     )
 
@@ -555,6 +561,27 @@ class NetworkNamespace:
 
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def socket_in(network: str) -> socket.socket:
+    """Return a new socket for TCP in a network namespace, given by its path; empty for that of this process.
+
+    Raises:
+        OSError: the namespace is gone.
+    """
+
+    def create() -> socket.socket:
+        if network:
+            descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                check(_LIBC.setns(descriptor, NEW_NETWORK))
+            finally:
+                os.close(descriptor)
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setblocking(False)
+        return found
+
+    return _in_thread(create) if network else create()
 
 
 def _unshare() -> int:

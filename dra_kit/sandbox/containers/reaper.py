@@ -6,11 +6,14 @@ descendants include processes that left their process group or lost their parent
 kernel kills the processes that it started.
 
 Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory",
-"mounts", "devices", "own_devices", "shares", "unmounted", "network"}`` with the file descriptor for the output,
-``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them. From it: ``{"started": id, "mounted",
-"stand_ins"}``, ``{"failed": id, "errno", "mount"}``, ``{"ended": id, "status"}`` with the status of waitpid(2).
+"mounts", "devices", "own_devices", "shares", "unmounted", "network", "join", "terminal"}`` with the file descriptors
+for input, output and errors, ``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them. From it:
+``{"started": id, "mounted", "stand_ins"}``, ``{"failed": id, "errno", "mount"}``, ``{"ended": id, "status"}`` with the
+status of waitpid(2).
 
-``network`` is the path of a network namespace that the process enters; empty for that of the reaper.
+``network`` is the path of a network namespace that the process enters; empty for that of the reaper. ``join`` is the
+process whose namespaces it enters instead; empty for none. With ``terminal``, its input is a terminal, which becomes
+its controlling one.
 
 ``mounts`` and the other things that :func:`dra_kit.sandbox.containers.mounts.enter_container` takes are for the process
 alone. Where this machine does not let the reaper mount, the process starts without them, and with the variables
@@ -27,6 +30,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import select
@@ -35,6 +39,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -45,12 +50,15 @@ from dra_kit.sandbox.containers.mounts import (
     MountNamespace,
     check,
     enter_container,
+    enter_namespaces,
     enter_node,
     probe,
     run_in,
 )
 
 LARGEST_MESSAGE: Final = 1 << 20
+STREAMS: Final = 3
+"""Descriptors of an order to run: input, output, errors."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
@@ -102,7 +110,7 @@ class Reaper:
         self._reap()
         if self._control in ready:
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._control, LARGEST_MESSAGE, 1)
+                data, descriptors, _, _ = socket.recv_fds(self._control, LARGEST_MESSAGE, STREAMS)
             except ConnectionResetError:
                 return False
             if not data:
@@ -116,7 +124,7 @@ class Reaper:
 
     def _obey(self, order: dict[str, Any], descriptors: list[int]) -> None:
         if "run" in order:
-            self._start(order, descriptors[0])
+            self._start(order, descriptors)
             return
         if "socket" in order:
             with socket.socket(order["family"], order["kind"]) as made:
@@ -144,18 +152,18 @@ class Reaper:
             number = error.errno or errno.EINVAL
         self._send({"looked": order["look"], "mode": mode, "errno": number})
 
-    def _start(self, order: dict[str, Any], output: int) -> None:
+    def _start(self, order: dict[str, Any], streams: list[int]) -> None:
         mounts = order["mounts"] or order["own_devices"]
         environment, without = order["env"], {**order["env"], **order["unmounted"]}
         answer: dict[str, Any] = {}
         try:
             try:
-                process = self._popen(order, environment if mounts else without, answer, output)
+                process = self._popen(order, environment if mounts else without, answer, streams)
             except subprocess.SubprocessError:  # what came before exec(2) failed: the mounts
                 if self._node is not None or not mounts:
                     raise
                 mounts, order = False, {**order, "mounts": []}
-                process = self._popen(order, without, {}, output)
+                process = self._popen(order, without, {}, streams)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             number = getattr(error, "errno", None) or answer.get("errno") or errno.EINVAL
             self._send({"failed": order["run"], "errno": number, "mount": answer.get("mount")})
@@ -166,10 +174,11 @@ class Reaper:
         self._send({"started": order["run"], "mounted": bool(mounts), "stand_ins": stand_ins})
 
     def _popen(
-        self, order: dict[str, Any], environment: dict[str, str], answer: dict[str, Any], output: int
+        self, order: dict[str, Any], environment: dict[str, str], answer: dict[str, Any], streams: list[int]
     ) -> subprocess.Popen[bytes]:
         """Start a process; fill ``answer`` with what its preparation says."""
         reaper = os.getpid()
+        joined = self._process_of(order["join"]) if order["join"] else 0
         reading, writing = os.pipe2(os.O_CLOEXEC)
 
         def prepare() -> None:
@@ -187,6 +196,11 @@ class Reaper:
                     os.write(writing, json.dumps({"errno": error.errno}).encode())
                     raise
                 os.write(writing, json.dumps(found).encode())
+            if joined:
+                enter_namespaces(self._libc, joined)
+                os.chdir(order["directory"])
+            if order["terminal"]:
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             # after it: a process that enters a user namespace loses this setting
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != reaper:
@@ -198,9 +212,9 @@ class Reaper:
                 executable=order["executable"],
                 env=environment,
                 cwd=order["directory"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
                 start_new_session=True,
                 preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
             )
@@ -208,6 +222,17 @@ class Reaper:
             os.close(writing)
             with os.fdopen(reading, "rb") as said:
                 answer.update(json.loads(said.read() or b"{}"))
+
+    def _process_of(self, identity: str) -> int:
+        """Return the process of an order that is carried out; it is not reaped before the next one is read.
+
+        Raises:
+            ProcessLookupError: it has exited.
+        """
+        for process, known in self._ids.items():
+            if known == identity:
+                return process
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
 
     def _reap(self) -> None:
         """Reap all exited children; kill the rest of the group of a main process that exited, as in a container."""

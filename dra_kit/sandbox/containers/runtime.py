@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.sandbox.containers.log import ContainerLog
 
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -120,6 +121,9 @@ class ContainerConfig(Struct, frozen=True):
         edits: what the CDI devices change in the container.
         mounts: its volumes.
         privileged: it sees all devices of its node.
+        stdin: it has an input, which clients can attach to.
+        stdin_once: the input ends with the first client that was attached to it.
+        terminal: input and output are a terminal.
     """
 
     pod: PodReference
@@ -135,6 +139,9 @@ class ContainerConfig(Struct, frozen=True):
     edits: SpecEdits = field(default_factory=SpecEdits)
     mounts: tuple[VolumeMount, ...] = ()
     privileged: bool = False
+    stdin: bool = False
+    stdin_once: bool = False
+    terminal: bool = False
 
 
 class ContainerExit(Struct, frozen=True):
@@ -197,3 +204,44 @@ def effective_edits(config: ContainerConfig, status: ContainerStatus) -> SpecEdi
             "device_nodes": tuple({node.path: node for node in merged.device_nodes}.values()),
         }
     )
+
+
+class ContainerReport(Struct, frozen=True):
+    """A container at one moment.
+
+    Attributes:
+        config: the config from the kubelet. The hooks, network devices, groups and resctrl settings of
+            ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here. Mounts and
+            device nodes are, if ``status.edits_applied`` says so.
+    """
+
+    config: ContainerConfig
+    status: ContainerStatus
+    log: ContainerLog
+    has_process: bool
+
+    @property
+    def edits(self) -> SpecEdits:
+        """What CDI devices and NRI plugins change in the container."""
+        return effective_edits(self.config, self.status)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The whole environment of the process."""
+        return self.status.environment
+
+    @property
+    def device_nodes(self) -> Mapping[str, str]:
+        """Type and numbers of the device files of ``edits``, such as ``c 195:0``, by path.
+
+        What CDI leaves to the runtime, which takes it from the host's file, is left out.
+        """
+        return {
+            node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
+            for node in self.edits.device_nodes
+        }
+
+    @property
+    def mounts(self) -> Mapping[str, str]:
+        """The host's path of the mounts of ``edits``, by path in the container."""
+        return {mount.container_path: mount.host_path for mount in self.edits.mounts}

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
-from dra_kit.client.resources import CONFIG_MAPS, SECRETS
+from dra_kit.client.resources import CONFIG_MAPS, SECRETS, SERVICES
 from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
@@ -26,7 +27,12 @@ from dra_kit.sandbox.containers.runtime import (
     ImageMissing,
 )
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
-from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment, expand_variables
+from dra_kit.sandbox.kubelet.environment import (
+    NodeFacts,
+    container_environment,
+    expand_variables,
+    service_variables,
+)
 from dra_kit.sandbox.kubelet.pod_status import Waiting
 from dra_kit.sandbox.kubelet.volumes import PodVolumes
 from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, HookFailed, RecordObserver
@@ -136,7 +142,8 @@ class ContainerStarter:
             KubeError: the API server did not give a ConfigMap or Secret.
         """
         cdi_devices = self._services.manager.cdi_devices(pod, container)
-        variables = await container_environment(pod, container, self._services.node, self._fetch)
+        node = replace(self._services.node, services=await self._service_links(pod))
+        variables = await container_environment(pod, container, node, self._fetch)
         command, arguments = container.get("command") or (), container.get("args") or ()
         spec = pod["spec"]
         return ContainerConfig(
@@ -152,9 +159,21 @@ class ContainerStarter:
             cdi_devices=cdi_devices,
             mounts=await self._services.volumes.mounts(pod, container, variables),
             privileged=bool((container.get("securityContext") or {}).get("privileged")),
+            stdin=bool(container.get("stdin")),
+            stdin_once=bool(container.get("stdinOnce")),
+            terminal=bool(container.get("tty")),
             # do not read all spec files for a container without devices
             **({"edits": load_specs(self._services.cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )
+
+    async def _service_links(self, pod: ObjectView) -> dict[str, str]:
+        """Return the variables of the Services of a pod's namespace, and of the API server."""
+        own = self._services.node.services
+        if pod["spec"].get("enableServiceLinks") is False:
+            return dict(own)
+        services = (await self._services.client.list(SERVICES, pod["metadata"]["namespace"])).items
+        found = {name: value for service in services for name, value in service_variables(service).items()}
+        return {**found, **own}
 
     async def _fetch(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
         return await self._services.client.get(CONFIG_MAPS if kind == "ConfigMap" else SECRETS, name, namespace)
@@ -232,6 +251,7 @@ _ACTIONS: Final = {
     "Failed": "Start",
     "BackOff": "Restart",
     "Killing": "Stop",
+    "Unhealthy": "Probe",
     "DeadlineExceeded": "Stop",
 }
 

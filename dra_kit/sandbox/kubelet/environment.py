@@ -35,20 +35,24 @@ class NodeFacts(Struct, frozen=True):
     services: Mapping[str, str] = field(default_factory=dict)
 
 
-def service_variables(name: str, port_name: str, host: str, port: int) -> dict[str, str]:
-    """Return the variables of a Service with one port (Kubernetes 1.37 ``pkg/kubelet/envvars``)."""
-    prefix, link = name.upper().replace("-", "_"), f"tcp://{host}:{port}"
-    linked = f"{prefix}_PORT_{port}_TCP"
-    return {
-        f"{prefix}_SERVICE_HOST": host,
-        f"{prefix}_SERVICE_PORT": str(port),
-        f"{prefix}_SERVICE_PORT_{port_name.upper()}": str(port),
-        f"{prefix}_PORT": link,
-        linked: link,
-        f"{linked}_PROTO": "tcp",
-        f"{linked}_PORT": str(port),
-        f"{linked}_ADDR": host,
-    }
+def service_variables(service: ObjectView) -> dict[str, str]:
+    """Return the variables of a Service; none if it has no address (Kubernetes 1.37 ``pkg/kubelet/envvars``)."""
+    prefix, spec = service["metadata"]["name"].upper().replace("-", "_"), service["spec"]
+    host, ports = spec.get("clusterIP") or "None", spec.get("ports") or ()
+    if host == "None" or not ports:
+        return {}
+    found = {f"{prefix}_SERVICE_HOST": host, f"{prefix}_SERVICE_PORT": str(ports[0]["port"])}
+    for port in ports:
+        if name := port.get("name"):
+            found[f"{prefix}_SERVICE_PORT_{name.upper().replace('-', '_')}"] = str(port["port"])
+    for i, port in enumerate(ports):
+        number, protocol = port["port"], port.get("protocol", "TCP")
+        link, linked = f"{protocol.lower()}://{host}:{number}", f"{prefix}_PORT_{number}_{protocol}"
+        if not i:
+            found[f"{prefix}_PORT"] = link
+        found |= {linked: link, f"{linked}_PROTO": protocol.lower(), f"{linked}_PORT": str(number),
+                  f"{linked}_ADDR": host}  # fmt: skip
+    return found
 
 
 async def container_environment(

@@ -83,9 +83,11 @@ class NodeKubelet:
         self._resources = {**host_capacity(), **shape.capacity}
         namespace = runtime.namespace
         places = NodePlaces(kubelet_dir, cdi_dirs[-1])
-        # no Service is routed here, so that the variables lead to the server itself
+        # nothing listens at the address of the Service ``kubernetes``: the variables lead to the server itself
         server = urlsplit(client.server)
-        services = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
+        ports = [{"name": "https", "port": server.port or 443}]
+        own = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": server.hostname, "ports": ports}}
+        services = service_variables(own)
         self._node = NodeFacts(node_name, address, self._resources, services)
         paths = NodePaths(kubelet_dir / "host", places.outside)
         self._volumes = PodVolumes(

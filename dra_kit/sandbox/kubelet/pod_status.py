@@ -1,7 +1,7 @@
 """The status of a pod from what its containers did, and the patch that writes it; pure.
 
 The rules and messages are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/kubelet/status/generate.go`` of Kubernetes
-1.37. Probes are not supported: a running container is started and ready.
+1.37. A running container without probes is started and ready.
 """
 
 from __future__ import annotations
@@ -31,6 +31,22 @@ Sandbox: TypeAlias = Literal["none", "ready", "stopped"]
 """What containers start in: a pod's sandbox."""
 
 
+class ContainerHealth(Struct, frozen=True):
+    """What the probes of a running container say.
+
+    Attributes:
+        started: it has started.
+        ready: it can serve.
+        failed: the probe because of which it has to be restarted; empty for none.
+        grace: seconds that it then has to terminate; None for those of the pod.
+    """
+
+    started: bool = True
+    ready: bool = True
+    failed: Literal["", "startup", "liveness"] = ""
+    grace: int | None = None
+
+
 class ObservedPod(Struct, frozen=True):
     """What the kubelet knows of a pod.
 
@@ -40,6 +56,7 @@ class ObservedPod(Struct, frozen=True):
         sandbox: whether containers can start: only after the claims are prepared, and before the pod terminates.
         devices: ``allocatedResourcesStatus`` by container.
         terminated: all containers have exited and the claims are released, so the phase may be final.
+        health: of the running containers that have probes, by name.
         failure: the reason and message if the kubelet terminates the pod; else None.
     """
 
@@ -48,6 +65,7 @@ class ObservedPod(Struct, frozen=True):
     sandbox: Sandbox = "none"
     devices: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     terminated: bool = False
+    health: Mapping[str, ContainerHealth] = field(default_factory=dict)
     failure: tuple[str, str] | None = None
 
 
@@ -99,16 +117,17 @@ def _container_status(pod: ObjectView, container: ObjectView, seen: ObservedPod)
         status["state"] = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
     running = "running" in status["state"]
     succeeded = status["state"].get("terminated", {}).get("exitCode") == 0
+    health = seen.health.get(name, ContainerHealth())
     one_off = not is_sidecar(container) and any(item["name"] == name for item in init_containers(pod))
     return {
         **status,
         "lastState": _state(ended) if ended else {},
-        "ready": succeeded if one_off else running,
+        "ready": succeeded if one_off else running and health.ready,
         "restartCount": known[-1].attempt if known else 0,
         "image": container.get("image", ""),
         "imageID": "",
         **({"containerID": known[-1].id} if known else {}),
-        "started": running,
+        "started": running and health.started,
         **({"resources": container["resources"]} if known and container.get("resources") else {}),
         **({"allocatedResourcesStatus": seen.devices[name]} if known and seen.devices.get(name) else {}),
     }

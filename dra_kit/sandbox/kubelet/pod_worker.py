@@ -10,7 +10,7 @@ import datetime as dt
 import logging
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -39,7 +39,8 @@ from dra_kit.sandbox.kubelet.container_starter import (
     record_pod_event,
     retry_seconds,
 )
-from dra_kit.sandbox.kubelet.pod_status import ObservedPod, Sandbox, pod_status, status_patch
+from dra_kit.sandbox.kubelet.pod_status import ContainerHealth, ObservedPod, Sandbox, pod_status, status_patch
+from dra_kit.sandbox.kubelet.probes import PodProbes
 from dra_kit.sandbox.records import ContainerEnded, ContainerReference, ContainerUpdated, HookFailed, PodTerminating
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -73,6 +74,13 @@ class PodWorker:
         self._stopping: set[str] = set()
         self._reported: Mapping[str, Any] | None = None
         self._starter = ContainerStarter(services)
+        self._probes = PodProbes(
+            services.runtime,
+            services.recorder,
+            address=services.node.address,
+            time_scale=services.time_scale,
+            changed=self.wake,
+        )
 
     def wake(self) -> None:
         """Wake up: something of the pod changed."""
@@ -110,6 +118,12 @@ class PodWorker:
 
     async def run(self) -> None:
         """Work until the object is gone and nothing of the pod is left on the node."""
+        try:
+            await self._run()
+        finally:
+            self._probes.close()
+
+    async def _run(self) -> None:
         while True:
             self._news.clear()
             try:
@@ -160,7 +174,9 @@ class PodWorker:
                 return RESYNC_SECONDS * random.uniform(1.0, 1.5) / self._services.time_scale  # noqa: S311 - no secret
             self._prepared = True
         latest = self._latest()
-        next_steps = plan_containers(self._pod, latest)
+        health = self._probes.health(self._pod, self._statuses())
+        self._stop_unhealthy(health, latest)
+        next_steps = plan_containers(self._pod, latest, {name for name, item in health.items() if not item.started})
         if next_steps.ended:
             self._ended = True
             return await self._end()
@@ -178,6 +194,7 @@ class PodWorker:
             if container["name"] in next_steps.start
             and (wait := await self._starter.start(self._pod, container, latest.get(container["name"]))) is not None
         ]
+        self._probes.follow(self._pod, self._statuses())
         await self._report()
         if self._volumes_until < math.inf:
             waits.append(self._volumes_until - asyncio.get_running_loop().time())
@@ -209,6 +226,7 @@ class PodWorker:
 
     async def _end(self) -> float | None:
         """Take one step of the pod's termination: containers, claims, status, object."""
+        self._probes.follow(self._pod, self._statuses())
         if self._stop_containers():
             if not self._gone:
                 await self._report()
@@ -233,6 +251,18 @@ class PodWorker:
                     PODS, self._who.name, self._who.namespace, uid=self._who.uid, grace_period_seconds=0
                 )
         return None
+
+    def _stop_unhealthy(self, health: Mapping[str, ContainerHealth], latest: Mapping[str, ContainerStatus]) -> None:
+        """Terminate containers whose startup or liveness probe has failed; those to be restarted start again."""
+        for name, item in health.items():
+            status = latest[name]
+            if not item.failed or status.id in self._stopping:
+                continue
+            self._stopping.add(status.id)
+            note = f"Container {name} failed {item.failed} probe, will be restarted"
+            record_pod_event(self._services.recorder, self._pod, "Normal", "Killing", note, container=name)
+            grace = grace_seconds(self._pod) if item.grace is None else item.grace
+            self._services.runtime.stop(status.id, max(grace, _LEAST_GRACE) / self._services.time_scale)
 
     def _stop_containers(self) -> bool:
         """Terminate running containers, sidecars after the regular ones; return whether any container still runs."""
@@ -278,6 +308,7 @@ class PodWorker:
                 for item in containers(self._pod)
             },
             terminated=self._released,
+            health=self._probes.health(self._pod, statuses),
             failure=_DEADLINE if self._late else None,
         )
         status = pod_status(self._pod, seen, now=dt.datetime.now(dt.UTC), address=self._services.node.address)
@@ -346,8 +377,12 @@ class ContainerPlan(Struct, frozen=True):
     ended: bool = False
 
 
-def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> ContainerPlan:
+def plan_containers(
+    pod: ObjectView, latest: Mapping[str, ContainerStatus], unstarted: Collection[str] = ()
+) -> ContainerPlan:
     """Return the actions to take for a pod that is not being deleted.
+
+    ``unstarted`` are running containers whose startup probe has not succeeded yet.
 
     Init containers run one after the other: each must succeed before the next starts; a sidecar only needs to have
     started. The regular containers then start together. Init containers other than sidecars are not run again once a
@@ -358,8 +393,11 @@ def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> C
     for container in init_containers(pod):
         status = latest.get(container["name"])
         if is_sidecar(container):
-            if status is None or not status.running:
+            is_up = status is not None and status.running
+            if not is_up:
                 start.append(container["name"])
+            if container.get("startupProbe") and not begun and (not is_up or container["name"] in unstarted):
+                return ContainerPlan(tuple(start))
             continue
         if begun:
             continue
@@ -372,12 +410,18 @@ def plan_containers(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> C
         if should_restart(pod, container, status.exit.code):
             return ContainerPlan((*start, container["name"]))
         return ContainerPlan(ended=True)
+    return _plan_regular(pod, latest, start)
+
+
+def _plan_regular(pod: ObjectView, latest: Mapping[str, ContainerStatus], start: Sequence[str]) -> ContainerPlan:
+    """Return the actions for a pod whose init containers are done; ``start`` are sidecars to start."""
+    started = list(start)
     ended = True
     for container in containers(pod):
         status = latest.get(container["name"])
         if status is None or (status.exit is not None and should_restart(pod, container, status.exit.code)):
-            start.append(container["name"])
+            started.append(container["name"])
             ended = False
         elif status.exit is None:
             ended = False
-    return ContainerPlan(ended=True) if ended else ContainerPlan(tuple(start))
+    return ContainerPlan(ended=True) if ended else ContainerPlan(tuple(started))

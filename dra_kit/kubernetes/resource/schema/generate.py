@@ -23,6 +23,7 @@ DOCUMENTS: Final = (
             "resource.k8s.io/v1beta1",
             "resource.k8s.io/v1alpha3",
             "apps/v1",
+            "batch/v1",
             "coordination.k8s.io/v1",
             "events.k8s.io/v1",
             "policy/v1",
@@ -49,7 +50,7 @@ KINDS: Final = (
     "resource/v1alpha3.ResourcePoolStatusRequest",
     *(f"apps/v1.{kind}" for kind in (
         "Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
-    "autoscaling/v1.Scale", "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction",
+    "batch/v1.Job", "autoscaling/v1.Scale", "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction",
     "policy/v1.PodDisruptionBudget",
     "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
     "scheduling/v1beta1.PodGroup", "scheduling/v1beta1.Workload",

@@ -20,11 +20,12 @@ from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers import processes
-from dra_kit.sandbox.containers.process_runtime import ContainerReport, ProcessRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import NetworkNamespace
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
     ContainerExit,
+    ContainerReport,
     ContainerStatus,
     SandboxConfig,
     VolumeMount,

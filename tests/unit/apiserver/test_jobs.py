@@ -1,0 +1,180 @@
+"""Jobs as an API server stores and prints them. The answers were measured on kube-apiserver 1.37.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.apiserver.conftest import Http, Object
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+def job(restart: Any = "Never", **spec: Any) -> Object:
+    pod: Object = {"containers": [{"name": "m", "image": "busybox:stable"}]}
+    if restart is not None:
+        pod["restartPolicy"] = restart
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {"spec": pod}, **spec},
+    }
+
+
+async def test_job_gets_defaults_labels_and_a_selector(http: Http) -> None:
+    _, made, _ = await http("POST", JOBS, job())
+
+    uid = made["metadata"]["uid"]
+    labels = {
+        "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "j", "controller-uid": uid,
+        "job-name": "j",
+    }  # fmt: skip
+    template = made["spec"].pop("template")
+    assert made["spec"] == {
+        "parallelism": 1, "completions": 1, "backoffLimit": 6, "manualSelector": False, "completionMode": "NonIndexed",
+        "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}, "suspend": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+    }  # fmt: skip
+    assert template["metadata"]["labels"] == made["metadata"]["labels"] == labels
+    assert (made["metadata"]["generation"], made["status"]) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"parallelism": 3}, {"parallelism": 3, "completions": None}),
+        ({"completions": 5}, {"parallelism": 1, "completions": 5}),
+        ({"completionMode": "Indexed"}, {"completions": 1}),
+        (
+            {"completionMode": "Indexed", "completions": 3, "backoffLimitPerIndex": 2},
+            {"backoffLimit": 2147483647, "backoffLimitPerIndex": 2},
+        ),
+        ({"activeDeadlineSeconds": 0}, {"activeDeadlineSeconds": 0}),
+    ],
+)
+async def test_numbers_have_defaults(http: Http, spec: Object, expected: Object) -> None:
+    _, made, _ = await http("POST", JOBS, job(**spec))
+
+    assert {name: made["spec"].get(name) for name in expected} == expected
+
+
+NEGATIVE = "Invalid value: -1: must be greater than or equal to 0"
+RESTART = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (job("Always"), RESTART),
+        (job(None), RESTART),
+        *(
+            (job(**{name: -1}), f"spec.{name}: {NEGATIVE}")
+            for name in (
+                "completions", "parallelism", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
+            )
+        ),
+        (
+            job(completionMode="X", completions=1),
+            'spec.completionMode: Unsupported value: "X": supported values: "NonIndexed", "Indexed"',
+        ),
+        (
+            job(selector={"matchLabels": {"a": "b"}}, manualSelector=True),
+            "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`",
+        ),
+        (
+            job(backoffLimitPerIndex=1),
+            "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode",
+        ),
+        (
+            job(maxFailedIndexes=1),
+            (
+                "[spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified, "
+                "spec.maxFailedIndexes: Invalid value: 1: requires indexed completion mode]"
+            ),
+        ),
+        (
+            job(podReplacementPolicy="X"),
+            'spec.podReplacementPolicy: Unsupported value: "X": supported values: "Failed", "TerminatingOrFailed"',
+        ),
+        (
+            job(managedBy="x"),
+            'spec.managedBy: Invalid value: "x": must be a domain-prefixed path (such as "acme.io/foo")',
+        ),
+    ],
+)  # fmt: skip
+async def test_invalid_jobs_are_rejected(http: Http, body: Object, error: str) -> None:
+    status, answer, _ = await http("POST", JOBS, body)
+
+    assert (status, answer["message"]) == (422, f'Job.batch "j" is invalid: {error}')
+
+
+async def test_foreign_selector_is_rejected(http: Http) -> None:
+    _, answer, _ = await http("POST", JOBS, job(selector={"matchLabels": {"a": "b"}}))
+
+    causes = {cause["field"]: cause["message"].rpartition("}: ")[2] for cause in answer["details"]["causes"]}
+    assert causes == {
+        "spec.selector": "`selector` not auto-generated",
+        "spec.template.metadata.labels": "`selector` does not match template `labels`",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [
+        ({"completions": 5}, 422),
+        ({"completionMode": "Indexed"}, 422),
+        ({"selector": {"matchLabels": {"a": "b"}}}, 422),
+        ({"template": {"metadata": {"labels": {"a": "b"}}}}, 422),
+        ({"parallelism": 5, "activeDeadlineSeconds": 44, "suspend": True}, 200),
+    ],
+)
+async def test_what_running_pods_were_made_of_does_not_change(http: Http, spec: Object, code: int) -> None:
+    await http("POST", JOBS, job())
+
+    status, answer, _ = await http("PATCH", f"{JOBS}/j", {"spec": spec}, content_type="application/merge-patch+json")
+
+    assert status == code
+    assert code == 200 or answer["message"].endswith("field is immutable")
+
+
+async def test_template_of_a_suspended_job_changes_before_it_starts(http: Http) -> None:
+    await http("POST", JOBS, job(suspend=True))
+    change = {"spec": {"template": {"spec": {"nodeSelector": {"oven": "hot"}}}}}
+
+    status, _, _ = await http("PATCH", f"{JOBS}/j", change, content_type="application/merge-patch+json")
+
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "cells"),
+    [
+        ({}, {}, ["j", "Running", "0/1", ""]),
+        ({"completions": 3}, {"succeeded": 2}, ["j", "Running", "2/3", ""]),
+        ({"parallelism": 3}, {"succeeded": 1}, ["j", "Running", "1/1 of 3", ""]),
+        (
+            {},
+            {
+                "startTime": "2026-01-01T00:00:00Z",
+                "completionTime": "2026-01-01T00:05:00Z",
+                "conditions": [{"type": "Complete", "status": "True"}],
+            },
+            ["j", "Complete", "0/1", "5m"],
+        ),
+        ({}, {"conditions": [{"type": "Suspended", "status": "True"}]}, ["j", "Suspended", "0/1", ""]),
+        ({}, {"conditions": [{"type": "FailureTarget", "status": "True"}]}, ["j", "FailureTarget", "0/1", ""]),
+    ],
+)
+async def test_table_shows_progress(http: Http, spec: Object, status: Object, cells: list[str]) -> None:
+    await http("POST", JOBS, job(**spec))
+    patched = {"status": status}
+    await http("PATCH", f"{JOBS}/j/status", patched, content_type="application/merge-patch+json")
+
+    _, table, _ = await http("GET", JOBS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+
+    assert table["rows"][0]["cells"][:4] == cells
+    assert [column["name"] for column in table["columnDefinitions"]] == [
+        "Name", "Status", "Completions", "Duration", "Age", "Containers", "Images", "Selector",
+    ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""Jobs of a whole sandbox, as a user of kubectl sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
+from tests.unit.apiserver.programs import program
+from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import Settings, new_driver
+
+pytestmark = [pytest.mark.processes, pytest.mark.asyncio(loop_scope="module")]
+
+CLAIMS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: any}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: any}}]}}}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox() -> AsyncIterator[Sandbox]:
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    settings = SandboxSettings(time_scale=100, webhook=False, controller=False)
+    async with Sandbox(driver, settings) as running:
+        await kubectl(running, "apply", "-f", "-", stdin=CLAIMS)
+        yield running
+
+
+async def kubectl(sandbox: Sandbox, *arguments: str, stdin: str = "") -> str:
+    env = {"PATH": os.environ["PATH"], "HOME": str(sandbox.directory), "KUBECONFIG": str(sandbox.kubeconfig)}
+    process = await asyncio.create_subprocess_exec(
+        program("kubectl"), *arguments, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 100)
+    assert process.returncode == 0, err
+    return out.decode()
+
+
+async def apply(sandbox: Sandbox, name: str, script: str, *, pod: Any = None, **spec: Any) -> None:
+    container = {"name": "main", "image": "x", "command": ["sh", "-c", script], **((pod or {}).pop("container", {}))}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container], **(pod or {})}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template, **spec}}
+    await kubectl(sandbox, "apply", "-f", "-", stdin=json.dumps(job))
+
+
+def pods(sandbox: Sandbox, job: str) -> list[dict[str, Any]]:
+    found = sandbox.informers.objects(PODS).values()
+    return [pod for pod in found if (pod["metadata"].get("labels") or {}).get("job-name") == job]
+
+
+async def test_job_with_claims_completes_and_releases_them(sandbox: Sandbox) -> None:
+    claims = {"container": {"resources": {"claims": [{"name": "c"}]}},
+              "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "one"}]}  # fmt: skip
+    await apply(sandbox, "bake", "true", pod=claims, completions=2)
+
+    await kubectl(sandbox, "wait", "--for=condition=complete", "job/bake", "--timeout=90s")
+
+    assert (await kubectl(sandbox, "get", "job", "bake", "--no-headers")).split()[:3] == ["bake", "Complete", "2/2"]
+    await until(lambda: not sandbox.informers.objects(RESOURCE_CLAIMS))
+
+
+async def test_failing_job_reports_its_limit(sandbox: Sandbox) -> None:
+    await apply(sandbox, "burn", "exit 3", backoffLimit=1)
+
+    await kubectl(sandbox, "wait", "--for=condition=failed", "job/burn", "--timeout=90s")
+
+    assert len(pods(sandbox, "burn")) == 2
+    described = await kubectl(sandbox, "describe", "job", "burn")
+    assert "BackoffLimitExceeded" in described
+    assert "2 Failed" in described
+
+
+async def test_indexed_pods_get_their_index(sandbox: Sandbox) -> None:
+    script = "echo $JOB_COMPLETION_INDEX on $HOSTNAME"
+    await apply(sandbox, "slices", script, completions=2, parallelism=2, completionMode="Indexed")
+
+    await kubectl(sandbox, "wait", "--for=condition=complete", "job/slices", "--timeout=90s")
+
+    outputs = [await kubectl(sandbox, "logs", pod["metadata"]["name"]) for pod in pods(sandbox, "slices")]
+    assert sorted(outputs) == ["0 on slices-0\n", "1 on slices-1\n"]
+
+
+async def test_deleted_pods_of_jobs_are_replaced_and_go(sandbox: Sandbox) -> None:
+    await apply(sandbox, "long", "sleep 3600", pod={"terminationGracePeriodSeconds": 0})
+    await until(lambda: [pod["status"]["phase"] for pod in pods(sandbox, "long")] == ["Running"])
+    [first] = pods(sandbox, "long")
+    await kubectl(sandbox, "delete", "pod", first["metadata"]["name"])
+
+    await until(lambda: [pod["status"]["phase"] for pod in pods(sandbox, "long")] == ["Running"])
+    [second] = pods(sandbox, "long")
+    await kubectl(sandbox, "delete", "job", "long")
+
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+    await until(lambda: not pods(sandbox, "long"))
+
+
+async def test_job_is_deleted_some_time_after_its_end(sandbox: Sandbox) -> None:
+    await apply(sandbox, "brief", "true", ttlSecondsAfterFinished=100)
+
+    await kubectl(sandbox, "wait", "--for=delete", "job/brief", "--timeout=90s")
+
+    await until(lambda: not pods(sandbox, "brief"))
