@@ -41,8 +41,8 @@ SECTIONS = [
         "Reference",
         "reference",
         [
-            "troubleshooting", "commands", "sandbox", "sandbox-output", "sandbox-pods", "sandbox-fidelity",
-            "sandbox-nodes",
+            "troubleshooting", "commands", "sandbox", "sandbox-programs", "sandbox-output", "sandbox-pods",
+            "sandbox-fidelity", "sandbox-nodes",
             "story-format", "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain",
             "reading-files", "cel", "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens",
             "chart", "metrics", "packaging", "measured",

@@ -21,6 +21,7 @@ from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
+from dra_kit.sandbox.containers.images import ImageStore, LocalImage
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.node_namespace import (
     NodeNamespace,
@@ -35,6 +36,8 @@ from dra_kit.sandbox.containers.streams import PodSessions
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, RoleCredentials, RoleCredentialsProvider, create_accounts
+from dra_kit.sandbox.drivers.command_processes import RunningCommands
+from dra_kit.sandbox.drivers.commands import DriverCommand
 from dra_kit.sandbox.drivers.control import SandboxDriverControl
 from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
 from dra_kit.sandbox.drivers.log import DriverLog, RefusedClaims
@@ -71,6 +74,9 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         containers: ``process`` runs containers as processes; ``podman`` has it run them in their images, on nodes with
             namespaces.
         node_files: folders with files that programs of a node see, as ``[NODE:]PATH=DIR``.
+        commands: programs that are drivers, or parts of one.
+        images: folders that stand for images.
+        charts: names of helm charts that are installed, each in a namespace with its name.
     """
 
     nodes: int = 1
@@ -89,11 +95,14 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     node_namespaces: bool | None = None
     containers: Literal["process", "podman"] = "process"
     node_files: tuple[str, ...] = ()
+    commands: tuple[DriverCommand, ...] = ()
+    images: tuple[LocalImage, ...] = ()
+    charts: tuple[str, ...] = ()
 
     @property
     def runs_programs(self) -> bool:
         """Whether programs of others run on the nodes: started by the sandbox, or by its user."""
-        return False
+        return bool(self.charts or any(command.kind == "plugin" for command in self.commands))
 
     @property
     def node_names(self) -> list[str]:
@@ -148,7 +157,9 @@ class Sandbox:
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
+        self.images: Final = ImageStore(self._settings.images, self._settings.charts)
         self._client: Client | None = None
+        self._commands: RunningCommands | None = None
         self._intake = OutputReader()
         self.nodes: list[SandboxNode] = []
         self.log: DriverLog = DriverLog()
@@ -185,7 +196,8 @@ class Sandbox:
         calls = self._drivers.calls()
         for observer in self._observers:
             observer.ending(calls)
-        await self._drivers.stop()  # first, so that they can still write to the API server
+        # first, so that they can still write to the API server
+        await asyncio.gather(self._drivers.stop(), *([self._commands.stop()] if self._commands else []))
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -214,8 +226,24 @@ class Sandbox:
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
         if self._settings.accounts is not None:
             await create_accounts(self._settings.accounts, self.control_plane.server, self._client)
+        self._start_commands()
         if self._settings.roles:
-            await self.control_plane.or_fail(self._drivers.start(self._access))
+            await self.or_fail(self._drivers.start(self._access))
+        if self._commands is not None:
+            await self.or_fail(self._commands.ready())
+
+    def _start_commands(self) -> None:
+        server, settings = self.control_plane.server, self._settings
+        self._commands = RunningCommands(
+            settings.commands,
+            self,
+            mark=mark_of(self.directory),
+            credentials=server.kubeconfig(),
+            time_scale=settings.time_scale,
+            observe=self._acted,
+        )
+        server.call_local_webhooks(self._commands.webhook)
+        self._commands.start()
 
     # --- dra_kit.sandbox.drivers.running.DriverHost
 
@@ -308,6 +336,7 @@ class Sandbox:
             network_namespaces=self._settings.network_namespaces,
             namespace=self._namespace_of(name),
             podman=self._podman,
+            images=self.images,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)
@@ -324,7 +353,14 @@ class Sandbox:
 
     async def or_fail(self, work: Awaitable[object]) -> None:
         """Wait for something, unless the cluster fails before: then that is cancelled, and the failure raised."""
-        await self.control_plane.or_fail(work, [self._drivers.fail(), *(node.fails() for node in self.nodes)])
+        await self.control_plane.or_fail(
+            work,
+            [
+                self._drivers.fail(),
+                *(item.fail() for item in [self._commands] if item),
+                *(node.fails() for node in self.nodes),
+            ],
+        )
 
     # --- what there is
 
@@ -357,6 +393,11 @@ class Sandbox:
     def drivers(self) -> Sequence[str]:
         """Names of the drivers; empty if they are started outside the sandbox."""
         return self._drivers.names
+
+    @property
+    def programs(self) -> Sequence[str]:
+        """Names of the programs and charts that are drivers, or parts of one."""
+        return [*(command.name for command in self._settings.commands), *self._settings.charts]
 
     def control(self, driver: str = "") -> SandboxDriverControl:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""

@@ -207,7 +207,7 @@ class MountNamespace:
             self._fill_devices(tree)
             self.bind(tree, target)
         elif target == _PROC or _PROC in target.parents:
-            self._lay_over(tree, target)
+            self.lay_over(tree, target)
         else:
             self.bind(tree, target)
 
@@ -283,12 +283,21 @@ class MountNamespace:
             with suppress(FileExistsError):
                 (folder / name).symlink_to(leads_to)
 
-    def _lay_over(self, tree: Path, target: Path) -> None:
+    def lay_over(self, tree: Path, target: Path) -> None:
+        """Show the files of a tree in a folder, in addition to what is there.
+
+        Raises:
+            OSError: the kernel forbids it.
+        """
         for entry in sorted(tree.iterdir()):
             there = target / entry.name
             if entry.is_dir() and there.is_dir():
-                self._lay_over(entry, there)
-            else:
+                self.lay_over(entry, there)
+            elif entry.is_symlink() and not os.path.lexists(there):
+                self._make(there, folder=False)
+                there.unlink()
+                there.symlink_to(entry.readlink())
+            elif entry.exists():
                 self.bind(entry, there)
 
     def _make(self, path: Path, *, folder: bool) -> None:
@@ -348,8 +357,9 @@ def enter_container(libc: ctypes.CDLL, order: Mapping[str, Any]) -> list[str]:
 
     Args:
         libc: the C library.
-        order: ``{"directory", "mounts", "devices", "own_devices", "shares"}``; ``mounts`` is a list of ``{"source",
-            "target", "type", "options"}``, ``devices`` one of ``{"path", "source", "numbers", "mode"}``.
+        order: ``{"directory", "image", "mounts", "devices", "own_devices", "shares"}``; ``image`` is a folder whose
+            files are at their paths in it, ``mounts`` a list of ``{"source", "target", "type", "options"}``,
+            ``devices`` one of ``{"path", "source", "numbers", "mode"}``.
 
     Raises:
         MountError: one of them failed.
@@ -364,6 +374,8 @@ def enter_container(libc: ctypes.CDLL, order: Mapping[str, Any]) -> list[str]:
         namespace.own_devices()
     else:
         devices = {item["path"]: item["source"] for item in order["devices"]}
+    if order["image"]:
+        namespace.lay_over(Path(order["image"]), Path("/"))
     # a folder before those that are in it, as container runtimes do
     for item, source in sorted(zip(order["mounts"], sources, strict=True), key=lambda pair: _parts(pair[0]["target"])):
         try:

@@ -22,8 +22,15 @@ from typing_extensions import override
 from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces
-from dra_kit.sandbox.containers.process_runtime import Container, ProcessRuntime, environment_of, utc_now
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ImageMissing, VolumeMount
+from dra_kit.sandbox.containers.process_runtime import Container, ProcessRuntime
+from dra_kit.sandbox.containers.runtime import (
+    ContainerConfig,
+    ContainerExit,
+    ImageMissing,
+    VolumeMount,
+    environment_of,
+    utc_now,
+)
 from dra_kit.sandbox.containers.streams import CommandPlace, open_main
 
 _OWN_CODES: Final = frozenset((125, 126, 127))
@@ -109,7 +116,8 @@ class PodmanRuntime(ProcessRuntime):
 
     @override
     def _environment(self, config: ContainerConfig, directory: Path) -> dict[str, str]:
-        return {**config.environment, **environment_of(config.edits)}
+        image = config.local_image.environment if config.local_image else {}
+        return {**image, **config.environment, **environment_of(config.edits)}
 
     @override
     def _has_process(self, config: ContainerConfig) -> bool:
@@ -130,7 +138,8 @@ class PodmanRuntime(ProcessRuntime):
     @override
     async def _start(self, identity: str, container: Container) -> None:
         config, name = container.config, self._name(identity)
-        await self._have(config.image)
+        if config.local_image is None:
+            await self._have(config.image)
         try:
             await self._podman("create", f"--name={name}", *self._options(container), *_command(config))
             known = json.loads(await self._podman("inspect", "--format={{json .Config.Env}}", name))
@@ -163,7 +172,8 @@ class PodmanRuntime(ProcessRuntime):
     def _options(self, container: Container) -> list[str]:
         config, status = container.config, container.status
         hooks = status.hook_edits
-        variables = {**config.environment, **environment_of(hooks), **self._mark}
+        image = config.local_image.environment if config.local_image else {}
+        variables = {**image, **config.environment, **environment_of(hooks), **self._mark}
         return [
             *_SHARES_NETWORK,
             *([f"--hostname={config.hostname}"] if config.hostname else []),
@@ -282,6 +292,8 @@ async def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
 
 def _command(config: ContainerConfig) -> list[str]:
     """Return the arguments for image and command: a pod's ``command`` replaces the image's entrypoint."""
+    if config.local_image is not None:  # a folder; what is written to it is not kept
+        return ["--rootfs", f"{config.local_image.directory}:O", *config.command]
     if not config.command:
         return [config.image]
     if config.arguments_only:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import secrets
 import shutil
@@ -20,7 +19,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
@@ -57,6 +55,9 @@ from dra_kit.sandbox.containers.runtime import (
     ContainerStatus,
     PodSandbox,
     SandboxConfig,
+    environment_of,
+    utc_now,
+    without_process,
 )
 from dra_kit.sandbox.containers.streams import (
     AttachedStreams,
@@ -125,8 +126,9 @@ class ProcessRuntime:
     terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
     is killed.
 
-    A container without a command would run the command of its image. The sandbox has no images: such a container
-    counts as running until it is stopped, and its output says so.
+    A container without a command would run the command of its image. Unless a folder stands for the image, such a
+    container counts as running until it is stopped, and its output says so. Programs of such a folder come before those
+    of this machine.
 
     Args:
         directory: parent of the containers' working directories, created and removed by the runtime; None for a
@@ -177,6 +179,8 @@ class ProcessRuntime:
         self._network_namespaces = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
+        self.program_ended: Callable[[str, int], None] = lambda *_: None
+        """Called with the identity and the exit code of a process of :attr:`processes` that is not a container."""
         self.nri: NriServer | None = None
         """Serves plugins; None for no NRI."""
         if nri_socket is not None:
@@ -225,6 +229,11 @@ class ProcessRuntime:
             self._settle(container)
         self._close_networks()
         shutil.rmtree(self._root, ignore_errors=True)
+
+    @property
+    def processes(self) -> ReaperClient:
+        """Starts processes of the node; also programs of it that are not containers."""
+        return self._processes
 
     # -- what the kubelet asks for
 
@@ -571,7 +580,7 @@ class ProcessRuntime:
                 raise
         else:
             container.has_process = False
-            container.log.append(_explanation(container.config).encode(), time.time_ns())
+            container.log.append(without_process(container.config).encode(), time.time_ns())
         if sandbox is not None and container.status.running:
             container.started = True
             await self._inform(pb.POST_START_CONTAINER, sandbox, container)
@@ -594,7 +603,16 @@ class ProcessRuntime:
 
     def _environment(self, config: ContainerConfig, directory: Path) -> dict[str, str]:
         """Return the variables of a container before it is created."""
-        return {**image_environment(config.hostname, directory), **config.environment, **environment_of(config.edits)}
+        image = config.local_image
+        variables = {
+            **image_environment(config.hostname, directory),
+            **(image.environment if image else {}),
+            **config.environment,
+            **environment_of(config.edits),
+        }
+        if image is not None and self.namespace is None:  # there, its files are at their paths
+            variables["PATH"] = image.path(variables["PATH"])
+        return variables
 
     def _has_process(self, config: ContainerConfig) -> bool:
         """Return whether a process runs in a container."""
@@ -606,7 +624,8 @@ class ProcessRuntime:
 
     async def _start(self, identity: str, container: Container) -> None:
         config, command = container.config, container.config.command
-        in_node = self.namespace is not None
+        in_node, image = self.namespace is not None, config.local_image
+        beside = None if in_node else image
         # volumes that others share are this machine's: what is mounted in them would have to be seen here
         volumes = [] if not in_node and any(mount.shared for mount in config.mounts) else config.mounts
         places = ":".join(f"{mount.path}={mount.source}" for mount in config.mounts)
@@ -618,13 +637,14 @@ class ProcessRuntime:
             result = await self._processes.start(
                 identity,
                 command,
-                executable=command[0],
+                executable=beside.program(command[0]) if beside else command[0],
                 environment={**container.status.environment, **self._mark},
-                directory=container.directory,
+                directory=beside.working_directory(container.directory) if beside else container.directory,
                 streams=streams.child,
                 terminal=config.terminal,
                 mounts=[*map(volume_order, volumes), *(mount_orders(edits) if in_node else ())],
                 devices=[*map(device_order, edits.device_nodes)] if in_node else [],
+                image=str(image.directory) if image and in_node else "",
                 own_devices=in_node and not config.privileged,
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
@@ -656,6 +676,7 @@ class ProcessRuntime:
         self._commands.ended(identity, code)
         container = self._containers.get(identity)
         if container is None:
+            self.program_ended(identity, code)
             return
         code = 128 - code if code < 0 else code
         self._end(container, ContainerExit(code, "Error" if code else "Completed", utc_now()))
@@ -682,23 +703,5 @@ class ProcessRuntime:
             container.killer.cancel()
 
 
-def environment_of(edits: SpecEdits) -> dict[str, str]:
-    """Return the variables of edits."""
-    return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
-
-
 def _name(pod: PodReference) -> tuple[str, str]:
     return pod.namespace, pod.name
-
-
-def utc_now() -> dt.datetime:
-    """Return the time."""
-    return dt.datetime.now(dt.UTC)
-
-
-def _explanation(config: ContainerConfig) -> str:
-    given = "only arguments for its image's command" if config.arguments_only else "no command"
-    return (
-        f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
-        "nothing runs; it counts as running until its pod is deleted\n"
-    )

@@ -165,6 +165,7 @@ class ReaperClient:
         streams: Sequence[int],
         mounts: Sequence[Mapping[str, Any]] = (),
         devices: Sequence[Mapping[str, Any]] = (),
+        image: str = "",
         own_devices: bool = False,
         shares: bool = False,
         unmounted: Mapping[str, str] | None = None,
@@ -182,8 +183,9 @@ class ReaperClient:
             directory: the working directory.
             streams: the file descriptors for its input, output and errors; the caller closes them.
             mounts: what the process sees at other paths, if this machine allows the user to mount; these and the next
-                three as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
+                four as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
             devices: device files.
+            image: a folder whose files it sees at their paths in it; empty for none.
             own_devices: it has those device files alone.
             shares: others see what it mounts in the directories of the node.
             unmounted: variables in addition, if it does not allow it.
@@ -199,6 +201,7 @@ class ReaperClient:
             "directory": str(directory),
             "mounts": list(mounts),
             "devices": list(devices),
+            "image": image,
             "own_devices": own_devices,
             "shares": shares,
             "unmounted": dict(unmounted or {}),

@@ -6,10 +6,10 @@ descendants include processes that left their process group or lost their parent
 kernel kills the processes that it started.
 
 Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory",
-"mounts", "devices", "own_devices", "shares", "unmounted", "network", "join", "terminal"}`` with the file descriptors
-for input, output and errors, ``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them. From it:
-``{"started": id, "mounted", "stand_ins"}``, ``{"failed": id, "errno", "mount"}``, ``{"ended": id, "status"}`` with the
-status of waitpid(2).
+"mounts", "devices", "image", "own_devices", "shares", "unmounted", "network", "join", "terminal"}`` with the file
+descriptors for input, output and errors, ``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of
+them. From it: ``{"started": id, "mounted", "stand_ins"}``, ``{"failed": id, "errno", "mount"}``, ``{"ended": id,
+"status"}`` with the status of waitpid(2).
 
 ``network`` is the path of a network namespace that the process enters; empty for that of the reaper. ``join`` is the
 process whose namespaces it enters instead; empty for none. With ``terminal``, its input is a terminal, which becomes
@@ -153,7 +153,7 @@ class Reaper:
         self._send({"looked": order["look"], "mode": mode, "errno": number})
 
     def _start(self, order: dict[str, Any], streams: list[int]) -> None:
-        mounts = order["mounts"] or order["own_devices"]
+        mounts = _has_own_mounts(order)
         environment, without = order["env"], {**order["env"], **order["unmounted"]}
         answer: dict[str, Any] = {}
         try:
@@ -162,7 +162,7 @@ class Reaper:
             except subprocess.SubprocessError:  # what came before exec(2) failed: the mounts
                 if self._node is not None or not mounts:
                     raise
-                mounts, order = False, {**order, "mounts": []}
+                mounts, order = False, {**order, "mounts": [], "image": ""}
                 process = self._popen(order, without, {}, streams)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             number = getattr(error, "errno", None) or answer.get("errno") or errno.EINVAL
@@ -185,7 +185,7 @@ class Reaper:
             network = order["network"]  # before the mounts: they may need a user namespace, which has fewer rights
             if network:
                 check(self._libc.setns(os.open(network, os.O_RDONLY | os.O_CLOEXEC), NEW_NETWORK))
-            if order["mounts"] or order["own_devices"]:
+            if _has_own_mounts(order):
                 try:
                     found: dict[str, Any] = {"stand_ins": enter_container(self._libc, order)}
                 except MountError as error:
@@ -266,6 +266,10 @@ class Reaper:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 return
+
+
+def _has_own_mounts(order: dict[str, Any]) -> bool:
+    return bool(order["mounts"] or order["image"] or order["own_devices"])
 
 
 def _kill_group(process: int) -> None:

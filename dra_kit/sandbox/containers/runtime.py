@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.sandbox.containers.images import LocalImage
 from dra_kit.sandbox.containers.log import ContainerLog
 
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
@@ -124,6 +125,7 @@ class ContainerConfig(Struct, frozen=True):
         stdin: it has an input, which clients can attach to.
         stdin_once: the input ends with the first client that was attached to it.
         terminal: input and output are a terminal.
+        local_image: the folder that stands for the image; None if there is none.
     """
 
     pod: PodReference
@@ -142,6 +144,7 @@ class ContainerConfig(Struct, frozen=True):
     stdin: bool = False
     stdin_once: bool = False
     terminal: bool = False
+    local_image: LocalImage | None = None
 
 
 class ContainerExit(Struct, frozen=True):
@@ -245,3 +248,22 @@ class ContainerReport(Struct, frozen=True):
     def mounts(self) -> Mapping[str, str]:
         """The host's path of the mounts of ``edits``, by path in the container."""
         return {mount.container_path: mount.host_path for mount in self.edits.mounts}
+
+
+def environment_of(edits: SpecEdits) -> dict[str, str]:
+    """Return the variables of edits."""
+    return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
+
+
+def utc_now() -> dt.datetime:
+    """Return the time."""
+    return dt.datetime.now(dt.UTC)
+
+
+def without_process(config: ContainerConfig) -> str:
+    """Return what a container writes whose image is not run."""
+    given = "only arguments for its image's command" if config.arguments_only else "no command"
+    return (
+        f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
+        "nothing runs; it counts as running until its pod is deleted\n"
+    )

@@ -18,6 +18,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.log import OutputReader
 from dra_kit.sandbox.containers.node_namespace import LOCALHOST, NodeNamespace, NodePlaces
 from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
@@ -45,6 +46,7 @@ class SandboxNode:
         namespace: makes what the node's containers and programs run in, from the node's directories; None for this
             machine.
         podman: the path of podman, which runs the containers in that namespace; empty for processes.
+        images: what stands for images.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class SandboxNode:
         network_namespaces: bool = False,
         namespace: Callable[[NodePlaces], NodeNamespace] | None = None,
         podman: str = "",
+        images: ImageStore | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -94,6 +97,7 @@ class SandboxNode:
             shape=shape,
             address=own.address if own else LOCALHOST,
             declared_features=declared_features,
+            images=images,
             observer=observer,
         )
         self.drivers: Mapping[str, NodeDriver] = {
@@ -187,6 +191,47 @@ class SandboxNode:
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
         await self.kubelet.start()
         await asyncio.gather(*(self.drivers[release.driver.name].start_again(release) for release in releases))
+
+    # --- what drivers of others need
+
+    def variables(self, kubeconfig: str) -> dict[str, str]:
+        """Return the environment of a driver on it, by the names of Kubernetes' example driver and of ``dra-kit node``.
+
+        Args:
+            kubeconfig: a path.
+        """
+        directory, cdi, nri = str(self.directory), str(self.cdi_dir), str(nri_socket(self.directory))
+        return {
+            "KUBECONFIG": kubeconfig,
+            "NODE_NAME": self.name,
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
+            "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
+            "CDI_ROOT": cdi,
+            "NRI_SOCKET": nri,
+            "DRA_KUBECONFIG": kubeconfig,
+            "DRA_NODE_NAME": self.name,
+            "DRA_KUBELET_DIR": directory,
+            "DRA_CDI_DIR": cdi,
+            "DRA_NRI_SOCKET": nri,
+        }
+
+    def places(self, kubeconfig: str) -> dict[str, str]:
+        """Return the values of placeholders in a command for this node, all but ``port``.
+
+        Args:
+            kubeconfig: a path.
+        """
+        directory = str(self.directory)
+        return {
+            "node": self.name,
+            "kubelet": directory,
+            "plugins": f"{directory}/plugins",
+            "registry": f"{directory}/plugins_registry",
+            "cdi": str(self.cdi_dir),
+            "nri": str(nri_socket(self.directory)),
+            "sysfs": "/sys",
+            "kubeconfig": kubeconfig,
+        }
 
     # --- what can be seen of it
 

@@ -22,6 +22,7 @@ from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.kubernetes.resource.objects import containers, format_time, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.node_namespace import NodePlaces
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
@@ -55,6 +56,7 @@ class NodeKubelet:
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
         declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
+        images: what stands for images.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class NodeKubelet:
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
         declared_features: Sequence[str] = (),
+        images: ImageStore | None = None,
         observer: RecordObserver = lambda _: None,
     ) -> None:
         self._client = client
+        self._images = images or ImageStore()
         self._kubelet_dir = kubelet_dir
         self._runtime = runtime
         self._time_scale = time_scale
@@ -94,6 +98,7 @@ class NodeKubelet:
             client,
             kubelet_dir,
             self._node,
+            images=self._images,
             source=str if namespace else paths.source,
             look=namespace.look if namespace else paths.look,
             runs_images=runtime.runs_images,
@@ -199,7 +204,8 @@ class NodeKubelet:
                 life.result()
 
     async def _live(self, ready: asyncio.Event) -> None:
-        (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
+        for name in ("plugins", "plugins_registry"):
+            (self._kubelet_dir / name).mkdir(parents=True, exist_ok=True)
         self._manager = manager = ClaimManager(
             self._client,
             self.name,
@@ -215,6 +221,7 @@ class NodeKubelet:
             cdi_directories=self._cdi_dirs,
             runtime=self._runtime,
             volumes=self._volumes,
+            images=self._images,
             recorder=self._recorder,
             observer=self._observe,
             time_scale=self._time_scale,

@@ -23,8 +23,9 @@ from typing import Any, Final
 from dra_kit.client.api import Client
 from dra_kit.client.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, Resource
 from dra_kit.errors import KubeError, KubeletError, NotFound
-from dra_kit.kubernetes.resource.objects import containers, init_containers, pod_reference
+from dra_kit.kubernetes.resource.objects import containers, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.runtime import VolumeMount
 from dra_kit.sandbox.kubelet.environment import NodeFacts, expand_variables, field_value, resource_value
 
@@ -87,6 +88,7 @@ class PodVolumes:
 
     Args:
         root: the kubelet's directory.
+        images: which containers have processes.
         source: returns where a container runtime finds a path of the node.
         look: finds out about a path of the node.
         runs_images: containers without a command have processes, too.
@@ -98,11 +100,13 @@ class PodVolumes:
         root: Path,
         node: NodeFacts,
         *,
+        images: ImageStore,
         source: Callable[[str], str],
         look: Look,
         runs_images: bool = False,
     ) -> None:
         self._client = client
+        self._images = images
         self._pods = root / "pods"
         self._node = node
         self._source = source
@@ -119,9 +123,7 @@ class PodVolumes:
             KubeletError: a token, an object, a key of it or a path is missing; the text is that of the kubelet's Event.
         """
         renewal = math.inf
-        if not self._runs_images and not any(
-            container.get("command") for container in (*init_containers(pod), *containers(pod))
-        ):
+        if not self._runs_images and not self._images.has_processes(pod):
             return renewal
         for volume in pod["spec"].get("volumes") or ():
             name = volume["name"]
