@@ -393,7 +393,7 @@ class OutputReader:
         source, target = os.pipe()
         return self.follow(source, log), target
 
-    def follow(self, source: int, log: ContainerLog) -> OutputPipe:
+    def follow(self, source: int, log: OutputSink) -> OutputPipe:
         """Read a descriptor into a log until it ends; it is closed then."""
         os.set_blocking(source, False)
         return OutputPipe(source, log, self._come)

@@ -109,7 +109,7 @@ class PodmanRuntime(ProcessRuntime):
 
     @override
     def remove(self, pod_uid: str) -> None:
-        names = [self._name(identity) for identity in self.identities(pod_uid)]
+        names = [self._name(status.id) for status in self.containers(pod_uid)]
         super().remove(pod_uid)
         for name in names:
             self.begin(self._try("rm", "--force", "--time=0", name))
@@ -129,7 +129,7 @@ class PodmanRuntime(ProcessRuntime):
 
     @override
     def _ended(self, identity: str, code: int) -> None:
-        container = self.find_container(identity)
+        container = self._containers.get(identity)
         if container is not None and code in _OWN_CODES:
             self.begin(self._find_out(identity, container, code))
         else:

@@ -420,14 +420,6 @@ class ProcessRuntime:
 
     # -- what the sandbox shows
 
-    def find_container(self, container_id: str) -> Container | None:
-        """Return a container that has not been removed."""
-        return self._containers.get(container_id)
-
-    def identities(self, pod_uid: str) -> list[str]:
-        """Return the IDs of a pod's containers that have not been removed."""
-        return [identity for identity, item in self._containers.items() if item.config.pod.uid == pod_uid]
-
     def find(self, container_id: str) -> ContainerReport | None:
         """Return a container of a pod that has not been removed."""
         container = self._containers.get(container_id)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -31,7 +30,7 @@ from dra_kit.sandbox.drivers.commands import DriverCommand
 from dra_kit.sandbox.drivers.controller_and_webhook import HOST, reserved_port
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.sandbox.kubelet.environment import service_variables
+from dra_kit.sandbox.kubelet.environment import api_server_variables
 from dra_kit.sandbox.records import (
     CommandEnded,
     CommandNotReady,
@@ -594,8 +593,7 @@ class _Account:
 
     def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
-        server = urlsplit(cluster["server"])
-        self.variables = service_variables("kubernetes", "https", server.hostname or "", server.port or 443)
+        self.variables = api_server_variables(cluster["server"])
         self.mounts: tuple[VolumeMount, ...] = ()
         self._files = {
             "token": user["token"].encode(),

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, micro_time
@@ -27,7 +26,7 @@ from dra_kit.sandbox.containers.node_namespace import NodePlaces
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
-from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeShape, service_variables
+from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeShape, api_server_variables
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
 from dra_kit.sandbox.kubelet.volumes import NodePaths, PodVolumes
@@ -87,11 +86,7 @@ class NodeKubelet:
         self._resources = {**host_capacity(), **shape.capacity}
         namespace = runtime.namespace
         places = NodePlaces(kubelet_dir, cdi_dirs[-1])
-        # nothing listens at the address of the Service ``kubernetes``: the variables lead to the server itself
-        server = urlsplit(client.server)
-        ports = [{"name": "https", "port": server.port or 443}]
-        own = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": server.hostname, "ports": ports}}
-        services = service_variables(own)
+        services = api_server_variables(client.server)
         self._node = NodeFacts(node_name, address, self._resources, services)
         paths = NodePaths(kubelet_dir / "host", places.outside)
         self._volumes = PodVolumes(
