@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,12 +18,13 @@ from typing import Any
 
 import pytest
 
-from dra_kit.client.resources import PODS
+from dra_kit.client.resources import PODS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers import node_namespace
+from dra_kit.sandbox.containers.images import LocalImage
 from dra_kit.sandbox.containers.node_namespace import (
     NodeNamespace,
     NodePlaces,
@@ -32,6 +34,9 @@ from dra_kit.sandbox.containers.node_namespace import (
 )
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, VolumeMount
+from dra_kit.sandbox.drivers import command_processes
+from dra_kit.sandbox.drivers.commands import parse_commands
+from tests.support import foreign_driver
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 REFUSAL = asyncio.run(namespaces_refused())
@@ -349,6 +354,56 @@ async def test_host_path_that_has_to_be_created_is_not_created_on_this_machine(s
 
     assert found == "a\n"
     assert not Path("/opt/of-test").exists()
+
+
+# --- programs of others
+
+ROOT = Path(__file__).resolve().parents[5]
+BUILT_IN = (
+    "KUBELET_PLUGINS_DIRECTORY_PATH=/var/lib/kubelet/plugins",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH=/var/lib/kubelet/plugins_registry",
+    "CDI_ROOT=/var/run/cdi",
+)
+
+
+async def test_driver_with_built_in_paths_serves_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    text = shlex.join(["env", *BUILT_IN, sys.executable, foreign_driver.__file__])
+    commands = tuple(parse_commands("plugin", [text], directory=Path.cwd()))
+    async with Sandbox([], SandboxSettings(nodes=2, commands=commands)) as made:
+        assert made.namespaces.startswith("each node has its own mounts and network")
+        await until(lambda: len(made.informers.objects(RESOURCE_SLICES)) == 2)
+        for node in made.nodes:
+            plugin = await node.kubelet.plugins.wait_for_plugin(foreign_driver.DRIVER, timeout=60)
+            assert plugin.endpoint == str(node.directory / "plugins" / foreign_driver.DRIVER / "dra.sock")
+
+
+async def test_programs_share_the_machine_if_namespaces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_processes, "READY_SECONDS", 0.0)
+    commands = tuple(parse_commands("plugin", ["sleep 3600"], directory=Path.cwd()))
+    async with Sandbox([], SandboxSettings(commands=commands, node_namespaces=False)) as made:
+        assert made.namespaces.startswith("nodes share the files and ports of this machine")
+        assert made.nodes[0].runtime.namespace is None
+
+
+async def test_files_of_an_image_are_at_their_paths(short: Path, tmp_path: Path) -> None:
+    for name in ("usr/bin/oven-of-test", "templates-of-test/menu"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(
+            "#!/bin/sh\ncat /templates-of-test/menu; ls /usr/bin/oven-of-test; cat /bin/link-of-test\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/link-of-test").symlink_to("/templates-of-test/menu")
+    (tmp_path / "templates-of-test/menu").write_text("funghi\n")
+    async with runtime_in(short) as runtime:
+        config = {"local_image": LocalImage("oven", tmp_path)}
+        await runtime.run(ContainerConfig(POD, "c", 0, "x", ("oven-of-test",), **config))
+        await until(lambda: not runtime.containers(POD.uid)[-1].running)
+        found = runtime.find(runtime.containers(POD.uid)[-1].id)
+        assert found is not None
+        assert found.log.text == "funghi\n/usr/bin/oven-of-test\nfunghi\n"
+    assert not Path("/usr/bin/oven-of-test").exists()
 
 
 # --- life

@@ -23,6 +23,7 @@ from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kubelet.cdi.spec import CDIDevice, DeviceNode, Hook, Mount, SpecEdits, build_spec
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.containers.images import ImageSettings, LocalImage
 from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces, namespaces_refused
 from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, ImageMissing, VolumeMount
@@ -182,6 +183,29 @@ async def test_command_that_is_not_in_the_image_is_a_start_error(runtime: Podman
     status, _ = await run(runtime, "sh", "-c", "exit 127")
     assert status.exit is not None
     assert (status.exit.code, status.exit.reason) == (127, "Error")
+
+
+async def test_folder_stands_for_an_image(runtime: PodmanRuntime, tmp_path: Path) -> None:
+    _make_root(tmp_path / "root")
+    image = LocalImage("x", tmp_path / "root", ImageSettings(env=("DOUGH=thick",)))
+    status, text = await run(runtime, "sh", "-c", "cat /etc/kitchen; touch /new; env", local_image=image)
+    assert text.startswith("of the image\n")
+    assert "DOUGH=thick" in text
+    assert status.environment["DOUGH"] == "thick"
+    assert not (tmp_path / "root/new").exists()
+
+
+async def test_command_runs_in_a_container(runtime: PodmanRuntime) -> None:
+    status = await runtime.run(ContainerConfig(POD, "c", 0, IMAGE, ("sh", "-c", "touch /here; echo up; sleep 3600")))
+    await until(lambda: "up" in runtime.reports(*_name())[-1].log.text)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    reading, writing = os.pipe()
+    code = await runtime.exec(status.id, ("sh", "-c", "ls /here; exit 5"), (nothing, writing, nothing))
+    os.close(writing)
+    with os.fdopen(reading) as output:
+        assert await asyncio.to_thread(output.read) == "/here\n"
+    assert await code == 5
+    os.close(nothing)
 
 
 async def test_image_that_is_missing_is_reported(runtime: PodmanRuntime) -> None:
