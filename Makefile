@@ -182,7 +182,7 @@ golden-projects: install ## after a change of templates/: generate tests/data/pr
 
 .PHONY: chart
 chart: install ## after a change of the chart: generate its schema, README tables, example values and snapshots
-	$(BIN)/python -m dra_kit.project.chart_schema
+	$(BIN)/python -m dra_kit.project.chart_values
 	for example in pizza gpu nic cpu; do \
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	PYTHONPATH=examples/cpu-driver/src $(BIN)/dra-kit chart examples/cpu-driver/memory \

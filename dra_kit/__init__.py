@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dra_kit.author.calls import PendingResult
-    from dra_kit.author.child_process import ChildProcess, RunningProcess
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
@@ -54,9 +53,8 @@ if TYPE_CHECKING:
         observed,
         pci_attributes,
     )
-    from dra_kit.author.device_policy import DevicePolicy, WatchedObject
     from dra_kit.author.driver import Driver
-    from dra_kit.author.effect import Effect
+    from dra_kit.author.effect import ChildProcess, Effect, RunningProcess
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.inventory import Inventory, Pool
     from dra_kit.author.pod_hooks import (
@@ -84,7 +82,7 @@ if TYPE_CHECKING:
         Prepared,
     )
     from dra_kit.author.preparer import Preparer
-    from dra_kit.author.provider import DeviceProvider
+    from dra_kit.author.provider import DevicePolicy, DeviceProvider, WatchedObject
     from dra_kit.author.reads import ClusterApi, ReadApi, Reads
     from dra_kit.errors import (
         ConfigurationError,
@@ -107,7 +105,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "author.calls": ("PendingResult",),
-    "author.child_process": ("ChildProcess", "RunningProcess"),
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
@@ -148,9 +145,8 @@ _HOMES = {
         "observed",
         "pci_attributes",
     ),
-    "author.device_policy": ("DevicePolicy", "WatchedObject"),
     "author.driver": ("Driver",),
-    "author.effect": ("Effect",),
+    "author.effect": ("ChildProcess", "Effect", "RunningProcess"),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.inventory": ("Inventory", "Pool"),
     "author.pod_hooks": (
@@ -178,7 +174,7 @@ _HOMES = {
         "Prepared",
     ),
     "author.preparer": ("Preparer",),
-    "author.provider": ("DeviceProvider",),
+    "author.provider": ("DevicePolicy", "DeviceProvider", "WatchedObject"),
     "author.reads": ("ClusterApi", "ReadApi", "Reads"),
     "errors": (
         "ConfigurationError",

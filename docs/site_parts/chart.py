@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dra_kit.project.chart_schema import value_tables
+from dra_kit.project.chart_values import value_tables
 
 
 def table(chart: Path) -> str:

@@ -25,10 +25,9 @@ from dra_kit.admission.certificates import (
     SelfManagedSettings,
     ServerCertificate,
 )
-from dra_kit.admission.review import REVIEWED, VERSIONS, ReviewRejection, rejection
+from dra_kit.admission.review import REVIEWED, VERSIONS, WEBHOOK_ID, WEBHOOK_PATH, ReviewRejection, rejection
 from dra_kit.admission.review_queue import ReviewQueue
 from dra_kit.admission.server import VERDICT, ReviewServer
-from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials

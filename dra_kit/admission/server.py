@@ -16,9 +16,8 @@ from aiohttp import web
 from prometheus_client import Metric
 
 from dra_kit.admission.certificates import ServerCertificate
-from dra_kit.admission.review import REVIEWED, VERSIONS, ReviewRejection, object_identity
+from dra_kit.admission.review import REVIEWED, VERSIONS, WEBHOOK_ID, WEBHOOK_PATH, ReviewRejection, object_identity
 from dra_kit.admission.review_queue import ORDINARY_BYTES, ReviewQueue, ReviewQueueOverload
-from dra_kit.admission.webhook_configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.client.operator import kopf
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError

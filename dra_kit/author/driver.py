@@ -1,4 +1,7 @@
-"""``Driver``: the composition root that every role and the sandbox load."""
+"""``Driver``: the composition root that every role and the sandbox load, and the rights that its code declares.
+
+The rights are for a node's account, as PolicyRules of rbac.authorization.k8s.io/v1.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,30 @@ import copy
 import importlib
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeAlias, cast, get_args
 
+from msgspec import Struct
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from dra_kit.author.cluster_object import ClusterObject
 from dra_kit.author.config import ConfigDecoder, NoConfig, OpaqueConfig
 from dra_kit.author.context import Context, ControllerComponent, NodeComponent
 from dra_kit.author.controller import BoundElsewhere, ClaimObserver, DeviceBinder, TaintRuleSource
 from dra_kit.author.device import Device, author_fields
-from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.effect import Effect
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import AuthorSettingsT, HardwareT, short_repr
 from dra_kit.author.pod_hooks import PodHooks, check_pod_hooks
 from dra_kit.author.preparer import NoPreparer, Preparer, check_preparer, config_kinds
-from dra_kit.author.provider import DeviceProvider, EmptyProvider, ProviderCapabilities, provider_device_class
+from dra_kit.author.provider import (
+    DevicePolicy,
+    DeviceProvider,
+    EmptyProvider,
+    ProviderCapabilities,
+    provider_device_class,
+)
 from dra_kit.author.reads import Reads
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.names import driver_name
@@ -357,3 +367,76 @@ class HandlerModule:
             found = importlib.import_module("dra_kit.client.operator").kopf
             self._registry = cast("kopf.OperatorRegistry", found.OperatorRegistry())
         return self._registry
+
+
+Rule: TypeAlias = dict[str, list[str]]
+
+
+class DeclaredRight(Struct, frozen=True):
+    """Rules that a part of the driver's code needs.
+
+    Attributes:
+        needed_for: that part, such as ``policy Menu``.
+        namespace: the only namespace in which they are needed; None for the whole cluster.
+    """
+
+    needed_for: str
+    namespace: str | None
+    rules: Sequence[Rule]
+
+
+def needs_settings(driver: Driver[Any, Any]) -> bool:
+    """Return whether the rights may depend on the driver's settings."""
+    effects = any(issubclass(effect, ClusterObject) for effect in driver.effects.values())
+    watched = driver.policy.watches if driver.policy is not None else None
+    namespaces = [item.namespace for item in driver.reads] + ([watched.namespace] if watched is not None else [])
+    return effects or any(map(callable, namespaces))
+
+
+def node_rights(driver: Driver[Any, Any], settings: Any) -> Iterator[DeclaredRight]:
+    """Yield the rights of the driver's policy, of its ``reads``, and of its effects that are objects.
+
+    Args:
+        driver: the driver.
+        settings: an instance of its settings; None if it has none, or nothing depends on them.
+    """
+    policy = driver.policy
+    if policy is not None and policy.watches is not None:
+        title = f"policy {type(policy).__name__}"
+        yield DeclaredRight(title, policy.watches.namespace_for(settings), policy.watches.rules())
+    if driver.follows_node:
+        rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
+        yield DeclaredRight("Driver(follow_node=True)", None, [rule])
+    yield from release_rights(driver, settings)
+
+
+def release_rights(driver: Driver[Any, Any], settings: Any) -> Iterator[DeclaredRight]:
+    """Yield the rights that the code needs also where it only releases claims: of its ``reads``, and of effects."""
+    for item in driver.reads:
+        yield DeclaredRight("Driver(reads=…)", item.namespace_for(settings), [item.rule()])
+    yield from effect_rights(driver.effects.values(), settings)
+
+
+def effect_rights(effects: Iterable[type[Effect[Any, Any]]], settings: Any) -> Iterator[DeclaredRight]:
+    """Yield the rights of effects that are objects."""
+    for effect in effects:
+        if not issubclass(effect, ClusterObject):
+            continue
+        title = f"effect {effect.__name__}"
+        namespaces = effect.namespaces(settings)
+        if namespaces is None:
+            yield DeclaredRight(title, None, effect.rules())
+        for namespace in namespaces or ():
+            # list permission, to find objects that no record contains
+            rules = [{**rule, "verbs": [*rule["verbs"], "list"]} for rule in effect.rules()]
+            yield DeclaredRight(title, namespace, rules)
+
+
+def rbac_values(rights: Iterable[DeclaredRight]) -> dict[str, Any]:
+    """Return the rights as ``node`` in the chart's values: ``extraRules``, and ``namespacedRules`` if there are any."""
+    anywhere: list[Rule] = []
+    namespaced: dict[str, list[Rule]] = {}
+    for right in rights:
+        rules = anywhere if right.namespace is None else namespaced.setdefault(right.namespace, [])
+        rules += [rule for rule in right.rules if rule not in rules]
+    return {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})

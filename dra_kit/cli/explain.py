@@ -27,12 +27,16 @@ from dra_kit.diagnosis.explain.documents import (
 from dra_kit.diagnosis.explain.pods import PodSequence, explain_pod
 from dra_kit.diagnosis.explain.subjects import (
     ExplainSubject,
+    Manifests,
     SubjectKind,
+    WorkloadExplanation,
     claim_of,
     claims_of_manifests,
     configured_drivers,
+    explain_workload,
     pending_subjects,
     pod_of,
+    without_former_pods,
 )
 from dra_kit.diagnosis.explain.text import (
     ReportWriter,
@@ -42,7 +46,6 @@ from dra_kit.diagnosis.explain.text import (
     render_workload,
 )
 from dra_kit.diagnosis.explain.verdicts import ClaimExplanation, PodExplanation
-from dra_kit.diagnosis.explain.workloads import Manifests, WorkloadExplanation, explain_workload, without_former_pods
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save

@@ -15,9 +15,8 @@ from pydantic import BaseModel
 from dra_kit import __version__
 from dra_kit.admission.certificate_trust import AuthorityTrust, TrustOutcome, delete_bindings
 from dra_kit.admission.certificates import SelfManagedSettings, self_made_secret
-from dra_kit.admission.webhook_configuration import configuration_name
-from dra_kit.author.driver import Driver
-from dra_kit.author.rights import needs_settings
+from dra_kit.admission.review import configuration_name
+from dra_kit.author.driver import Driver, needs_settings
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.options import (

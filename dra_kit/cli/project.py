@@ -40,6 +40,7 @@ from dra_kit.project.answers import (
 )
 from dra_kit.project.chart import project_values, write_chart
 from dra_kit.project.rendering import (
+    SEEDS,
     chart_directory,
     create,
     docs_directory,
@@ -50,7 +51,6 @@ from dra_kit.project.rendering import (
     render,
 )
 from dra_kit.project.sbom import cyclonedx_document, cyclonedx_text, installed_components, normalized
-from dra_kit.project.seeds import SEEDS
 from dra_kit.project.update import files_without_seed, uncommitted, update_project
 from dra_kit.text import did_you_mean
 

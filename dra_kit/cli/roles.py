@@ -149,7 +149,7 @@ def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> 
 
 
 def _configuration(driver_name: str, url: str, ca_bundle: Path | None) -> str:
-    from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+    from dra_kit.admission.review import validating_webhook_configuration
 
     try:
         authority = ca_bundle.read_bytes() if ca_bundle else None

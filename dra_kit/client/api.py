@@ -11,9 +11,15 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from dra_kit.client.credentials import Credentials
-from dra_kit.client.request import ClientRequest, ClientResponse, decode_object, error_from_status
 from dra_kit.client.resources import PODS, Resource
-from dra_kit.client.transport import CONNECTIONS, Transport
+from dra_kit.client.transport import (
+    CONNECTIONS,
+    ClientRequest,
+    ClientResponse,
+    Transport,
+    decode_object,
+    error_from_status,
+)
 from dra_kit.errors import Gone, Invalid, KubeError, Unavailable
 from dra_kit.kubernetes.values.json import escape_html
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dra_kit.client.api import APPLY, Client
-from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.client.transport import ClientRequest
 from dra_kit.errors import Conflict, Invalid, NotFound
 from dra_kit.kubernetes.resource.objects import ClaimReference, object_key
 from dra_kit.kubernetes.resource.schema.protobuf import decode_message, encode_message, pack, unpack

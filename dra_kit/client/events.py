@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.api import Client
-from dra_kit.client.reconcile import wait_for_event
+from dra_kit.client.informer import wait_for_event
 from dra_kit.client.resources import EVENTS
 from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
 

@@ -1,4 +1,7 @@
-"""Follows the objects of one resource: a list, then a watch, and both again if necessary."""
+"""Follows the objects of one resource: a list, then a watch, and both again if necessary.
+
+Also what reconcile loops share: a watch as a trigger to reconcile, retry delays, waiting for an event.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from msgspec import Struct
 
@@ -175,3 +178,52 @@ def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
 
 def _version(obj: Mapping[str, Any]) -> object:
     return obj["metadata"].get("resourceVersion")
+
+
+_REFUSED_SECONDS: Final = 60.0
+
+
+async def call_on_changes(
+    client: Client,
+    resource: Resource,
+    look_again: Callable[[], None],
+    *,
+    field_selector: str = "",
+    label_selector: str = "",
+) -> NoReturn:
+    """Call ``look_again`` for each object and each change of one; not while the server rejects the watch."""
+    logged = ""
+    while True:
+        informer = Informer(client, resource, field_selector=field_selector, label_selector=label_selector)
+        try:
+            async for _ in informer.changes():
+                look_again()
+        except KubeError as error:
+            level = logging.DEBUG if str(error) == logged else logging.WARNING
+            log.log(
+                level, "changes by others are seen late",
+                extra={"resource": resource.full_name, "error": str(error), "code": error.code},
+            )  # fmt: skip
+            logged = str(error)
+        await asyncio.sleep(_REFUSED_SECONDS)
+
+
+RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds to wait after the first error in a row, the second, and so on; the last value repeats."""
+
+
+def retry_delay(attempt: int) -> float:
+    """Return the seconds to wait after a failed attempt; the first attempt is 0."""
+    return RETRY[min(attempt, len(RETRY) - 1)]
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for an event, at most this many seconds; return whether it was set.
+
+    :func:`asyncio.wait_for` is not used: up to Python 3.11 it loses a cancellation that coincides with the event, and
+    the process would wait in vain for a publisher that keeps running.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

@@ -23,10 +23,9 @@ from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.events import EventRecorder
 from dra_kit.client.server_version import discover_release
 from dra_kit.controller.announcer import ClaimAnnouncer, agreed_version
-from dra_kit.controller.author_handlers import AuthorHandlers, load_handlers
+from dra_kit.controller.author_handlers import AuthorHandlers, ClaimObserverRunner, load_handlers
 from dra_kit.controller.binding import DeviceBinding
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimHistory, ClaimWatch
-from dra_kit.controller.claim_observer import ClaimObserverRunner
 from dra_kit.controller.claim_transitions import (
     UNKNOWN,
     AnnouncementBacklog,
@@ -34,10 +33,9 @@ from dra_kit.controller.claim_transitions import (
     FollowedVersions,
     announced_of,
 )
-from dra_kit.controller.cluster_pools import ClusterPools
+from dra_kit.controller.cluster_pools import ClusterPools, OrphanSliceCollector
 from dra_kit.controller.context import ControllerClusterApi, ControllerContext, ControllerOwner, ControllerStartup
 from dra_kit.controller.election import ActiveParts, LeaderElector, Leadership, LeaseTiming
-from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.controller.taint_rules import TaintRuleReconciler
 from dra_kit.process.metrics import CLAIMS, LEADER, Metrics, process_metrics
 from dra_kit.process.probes import Check, LoopWatchdog, Probes, hanging_calls, unready_parts

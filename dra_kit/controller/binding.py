@@ -20,7 +20,7 @@ from dra_kit.author.controller import DeviceBinder, ObservedClaim, ObservedDevic
 from dra_kit.client.api import Client
 from dra_kit.client.claim_writes import write_device_statuses
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.reconcile import wait_for_event
+from dra_kit.client.informer import wait_for_event
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.controller.announcer import is_pod, reference_to
 from dra_kit.controller.claim_follower import ClaimFollower, ClaimSubscription

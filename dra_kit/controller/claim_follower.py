@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
+from dra_kit.client.informer import wait_for_event
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings, on_event
-from dra_kit.client.reconcile import wait_for_event
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.controller.claim_transitions import UNKNOWN, AnnouncementBacklog, ClaimTransition, our_devices, transitions
 from dra_kit.errors import Gone, Unavailable

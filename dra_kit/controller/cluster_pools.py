@@ -1,22 +1,30 @@
-"""Pools that belong to no node: found by the author's cluster provider, published by the active controller."""
+"""ResourceSlices of pools that belong to no node, and those of nodes that are gone; written by the active controller.
+
+The author's cluster provider finds the pools. Drivers of nodes that are gone cannot delete their slices, and the
+scheduler still counts them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
 from prometheus_client import Metric
 from typing_extensions import override
 
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Pool
 from dra_kit.client.api import Client
-from dra_kit.client.reconcile import call_on_changes
-from dra_kit.client.resources import RESOURCE_SLICES
+from dra_kit.client.informer import call_on_changes
+from dra_kit.client.resources import NODES, RESOURCE_SLICES
 from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.controller.context import ControllerContext, ControllerOwner
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.process.metrics import publication_metrics
 from dra_kit.slices.discovery import Discovery
@@ -24,6 +32,7 @@ from dra_kit.slices.inventory import CurrentInventory, ProviderSource
 from dra_kit.slices.planning import DesiredPool
 from dra_kit.slices.publisher import PublicationCounts, Publisher, SliceScope, SliceWrite
 
+logger: logging.Logger = logging.getLogger(__name__)
 _ASKED_ONE_BY_ONE: Final = 16
 """Pools that are looked for by name; for more, all slices of the driver are listed."""
 
@@ -172,3 +181,117 @@ class ClusterPools:
     async def _tell(self, ready: asyncio.Event) -> None:
         await ready.wait()
         self._published()
+
+
+LOOK_EVERY: Final = 600.0
+"""Seconds between two checks."""
+SURE_AFTER: Final = 60.0
+"""Seconds that a slice must have been orphaned: a Node may be deleted and created again while its driver runs."""
+
+
+class OrphanSlice(Struct, frozen=True):
+    """A slice, as identified and as read."""
+
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+
+
+def find_orphan_slices(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> tuple[OrphanSlice, ...]:
+    """Return slices whose node is gone or replaced (``nodes``: UIDs by name), never those without a node."""
+    return tuple(
+        OrphanSlice(metadata["name"], metadata["uid"], metadata["resourceVersion"], node)
+        for item in slices
+        if (node := (item.get("spec") or {}).get("nodeName"))
+        and _is_orphan(metadata := item["metadata"], nodes.get(node))
+    )
+
+
+def _is_orphan(metadata: Mapping[str, Any], node_uid: str | None) -> bool:
+    if node_uid is None:
+        return True
+    owners = [each["uid"] for each in metadata.get("ownerReferences") or () if each.get("kind") == NODES.kind]
+    return bool(owners) and node_uid not in owners
+
+
+class OrphanSliceCollector:
+    """Deletes slices of nodes that are gone; an active part of the controller.
+
+    Kubernetes' garbage collector deletes slices that name their Node as owner; this is for the others.
+    """
+
+    name = "orphan slices"
+
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = LOOK_EVERY,
+        sure_after: float = SURE_AFTER,
+    ) -> None:
+        self._client = client
+        self._driver = driver
+        self._clock = clock
+        self._every = every
+        self._sure_after = sure_after
+        self._since: dict[str, float] = {}
+        self._logged = ""
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
+        ready.set()
+        self._since.clear()  # observations from an earlier active period do not cover the time in between
+        while True:
+            try:
+                await self.look()
+                self._logged = ""
+            except KubeError as error:
+                if str(error) != self._logged:
+                    logger.warning(
+                        "failed to check for slices of deleted nodes", extra={"error": str(error), "code": error.code}
+                    )
+                self._logged = str(error)
+            pause = self._sure_after if self._since else self._every
+            await asyncio.sleep(pause * random.uniform(1.0, 1.1))  # noqa: S311 - no secret
+
+    async def look(self) -> int:
+        """Check once, delete slices that have been orphans for long enough, and return their number."""
+        slices = (
+            await self._client.list(RESOURCE_SLICES, field_selector=f"spec.driver={self._driver}", keep=_slice)
+        ).items
+        of_nodes = any(item["spec"]["nodeName"] for item in slices)
+        nodes = (await self._client.list(NODES, keep=_node)).items if of_nodes else ()
+        found = find_orphan_slices(slices, {item["name"]: item["uid"] for item in nodes})
+        now = self._clock()
+        self._since = {each.uid: self._since.get(each.uid, now) for each in found}
+        sure = [each for each in found if now - self._since[each.uid] >= self._sure_after]
+        for each in sure:
+            await self._delete(each)
+        return len(sure)
+
+    async def _delete(self, suspect: OrphanSlice) -> None:
+        try:
+            await self._client.delete(
+                RESOURCE_SLICES, suspect.name, uid=suspect.uid, resource_version=suspect.resource_version
+            )
+        except (NotFound, Conflict):  # deleted, or written meanwhile, so it has an active owner
+            self._since.pop(suspect.uid, None)
+            return
+        del self._since[suspect.uid]
+        logger.info("deleted the slice of a deleted node", extra={"slice": suspect.name, "node": suspect.node})
+
+
+def _slice(item: dict[str, Any]) -> dict[str, Any]:
+    metadata = item["metadata"]
+    names = ("name", "uid", "resourceVersion", "ownerReferences")
+    return {
+        "metadata": {key: metadata[key] for key in names if key in metadata},
+        "spec": {"nodeName": (item.get("spec") or {}).get("nodeName")},
+    }
+
+
+def _node(item: dict[str, Any]) -> dict[str, Any]:
+    return {"name": item["metadata"]["name"], "uid": item["metadata"]["uid"]}

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit import __version__
-from dra_kit.author.driver import Driver
-from dra_kit.author.rights import DeclaredRight, node_rights, release_rights
+from dra_kit.author.driver import DeclaredRight, Driver, node_rights, release_rights
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES, Resource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -10,11 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
+
+import grpc.aio
+from msgspec import Struct
 
 from dra_kit.diagnosis.cluster_checks import CheckResult, fail, ok, version_counts, warn
 from dra_kit.errors import Unavailable
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
-from dra_kit.kubelet.cri import SOCKETS, RuntimeInfo, runtime_info
+from dra_kit.kubelet.proto import cri_v1_pb2 as pb
+from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
 from dra_kit.kubelet.sockets import is_listening
 
 _RUNTIME_CHECK: Final = "container runtime"
@@ -23,7 +29,7 @@ _WITHOUT_CDI: Final = "without CDI containers get no device, and no error is rep
 
 async def check_runtime(socket: Path | None, cdi_dir: Path) -> list[CheckResult]:
     """Ask the container runtime whether it reads CDI files, and from where."""
-    path = socket or next((path for path in SOCKETS if path.is_socket()), None)
+    path = socket or next((path for path in RUNTIME_SOCKETS if path.is_socket()), None)
     if path is None:
         return []
     try:
@@ -205,3 +211,49 @@ def _reads(cdi_dir: Path, directories: Sequence[object]) -> bool:
 def _parsed(version: str) -> tuple[str, tuple[int, int]]:
     match = re.match(r"(?P<kind>[a-z-]+)://v?(?P<major>\d+)\.(?P<minor>\d+)", version)
     return (match["kind"], (int(match["major"]), int(match["minor"]))) if match else ("", (0, 0))
+
+
+RUNTIME_SOCKETS: Final = tuple(
+    map(Path, ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"))
+)
+"""Where runtimes listen by default: containerd, CRI-O, k3s and RKE2."""
+_ANSWER_SECONDS: Final = 5.0
+
+
+class RuntimeInfo(Struct, frozen=True):
+    """What a runtime reports about itself.
+
+    Attributes:
+        name: such as ``containerd 2.4.2``.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+
+
+async def runtime_info(socket: Path) -> RuntimeInfo:
+    """Query a runtime (CRI ``Version`` and verbose ``Status``; containerd reports its configuration, CRI-O does not).
+
+    Raises:
+        Unavailable: it does not respond.
+    """
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}") as channel:
+            runtime = pb_grpc.RuntimeServiceStub(channel)
+            version = await runtime.Version(pb.VersionRequest(), timeout=_ANSWER_SECONDS)
+            status = await runtime.Status(pb.StatusRequest(verbose=True), timeout=_ANSWER_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        raise Unavailable(
+            f"the container runtime at {socket} does not report its configuration ({error.code().name})",
+            code="no-answer",
+        ) from error
+    name = f"{version.runtime_name} {version.runtime_version.removeprefix('v')}"
+    return RuntimeInfo(name.strip() or "the runtime", _config(status.info))
+
+
+def _config(info: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        config = json.loads(info.get("config") or "{}")
+    except ValueError:
+        return {}
+    return config if isinstance(config, Mapping) else {}

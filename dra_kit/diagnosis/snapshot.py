@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, first_problem, reduced
-from dra_kit.diagnosis.explain.workloads import Manifests, Workload
+from dra_kit.diagnosis.explain.subjects import Manifests, Workload
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files

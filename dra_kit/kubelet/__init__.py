@@ -1,4 +1,4 @@
-"""dra-kit's side of the interfaces of kubelet and container runtime: DRA, registration, health, CDI, CRI, files."""
+"""dra-kit's side of the interfaces of kubelet and container runtime: DRA, registration, health, CDI, files."""
 
 from __future__ import annotations
 

@@ -43,13 +43,13 @@ from dra_kit.node.device_policy import PolicyPart
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
 from dra_kit.node.effects.cluster_objects import ClusterObjectFinder, ClusterObjects
-from dra_kit.node.effects.engine import EffectEngine, EffectReverter
-from dra_kit.node.effects.gone_hardware import GoneHardware
+from dra_kit.node.effects.engine import EffectEngine, EffectReverter, GoneHardware
 from dra_kit.node.effects.unrecorded import EffectFinder, UnrecordedEffects
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.followers import NodeFollower
 from dra_kit.node.health_monitor import HealthMonitor
+from dra_kit.node.hook_calls import StartedPods
 from dra_kit.node.kubelet_connection import (
     KubeletRegistration,
     KubeletService,
@@ -61,11 +61,9 @@ from dra_kit.node.operation_socket import STATUS, WHO, OperationServer
 from dra_kit.node.pod_hooks import HookPlugin, PodHooksPart
 from dra_kit.node.processes import DriverProcesses, Takeover
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices import NodeScope, SliceWatch, cluster_pool_devices
-from dra_kit.node.started_pods import StartedPods
+from dra_kit.node.slices import NodeScope, SliceWatch, VanishedDevices, cluster_pool_devices
 from dra_kit.node.state.store import StateStore
 from dra_kit.node.status import DevicesInUse, NodeMetrics, NodeStatus, NodeView, RecentFailures
-from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.logging import context_of
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import LoopWatchdog, Probes, hanging_calls, unready_parts

@@ -13,12 +13,11 @@ from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from dra_kit.author.calls import PendingResult, call
-from dra_kit.author.child_process import ChildProcess, ChildRunner
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ClusterObject, ClusterObjectClient
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, OtherDriver, PreparedClaim, Stopping
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Effect
+from dra_kit.author.effect import ChildProcess, ChildRunner, Effect
 from dra_kit.author.model import short_repr
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.reads import CLUSTER_SCOPED, ReadApi, ReadVerb

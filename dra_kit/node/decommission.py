@@ -35,8 +35,13 @@ from dra_kit.kubelet.checkpoint import KubeletCheckpoint
 from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent
-from dra_kit.node.effects.classes import EffectClasses
-from dra_kit.node.effects.without_code import REMEDY, EffectsWithoutCode, effect_without_class, title_without_class
+from dra_kit.node.effects.classes import (
+    REMEDY,
+    EffectClasses,
+    EffectsWithoutCode,
+    effect_without_class,
+    title_without_class,
+)
 from dra_kit.node.removal_confirmation import (
     PodName,
     RemovalConfirmation,

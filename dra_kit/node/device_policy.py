@@ -11,11 +11,10 @@ from typing import Any, Final
 from dra_kit.author.calls import author_exc_info, author_location, call, describe_error
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.device import Device
-from dra_kit.author.device_policy import DevicePolicy
 from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.author.provider import ProviderCapabilities
+from dra_kit.author.provider import DevicePolicy, ProviderCapabilities
 from dra_kit.client.api import Client
-from dra_kit.client.reconcile import wait_for_event
+from dra_kit.client.informer import wait_for_event
 from dra_kit.errors import InvalidDevice
 from dra_kit.node.followers import ObjectFollower, watched_object_follower
 from dra_kit.node.health_ledger import Key, with_taints

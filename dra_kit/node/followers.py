@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from dra_kit.author.context import NodeInfo
-from dra_kit.author.device_policy import WatchedObject
+from dra_kit.author.provider import WatchedObject
 from dra_kit.client.api import Client
 from dra_kit.client.informer import Informer
 from dra_kit.client.resources import NODES, Resource

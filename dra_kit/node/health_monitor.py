@@ -42,7 +42,7 @@ from dra_kit.node.health_ledger import (
     health_time_now,
 )
 from dra_kit.node.state.database_files import sync
-from dra_kit.node.state.rows import checksum
+from dra_kit.node.state.schema import checksum
 from dra_kit.slices.inventory import CurrentInventory
 
 logger: logging.Logger = logging.getLogger(__name__)

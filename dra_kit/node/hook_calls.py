@@ -1,13 +1,21 @@
-"""Calls the hooks of ``PodHooks`` with devices from the records of claims, and checks what they return."""
+"""Calls the hooks of ``PodHooks`` with devices from the records of claims, and checks what they return.
+
+Which pod sandboxes have had the pod hook is remembered until they end, also by the driver's next process.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, unquote
 
 from dra_kit.author.calls import call, describe_raised_error, run_in_thread, running_calls
 from dra_kit.author.claim import ConsumerReference
@@ -20,7 +28,7 @@ from dra_kit.author.pod_hooks import (
     RuntimeContainer,
     RuntimePod,
 )
-from dra_kit.errors import DraKitError, InvalidPrepared, TransientError
+from dra_kit.errors import DraKitError, InvalidPrepared, StoreError, TransientError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.context import DeviceUpdate
 from dra_kit.node.state.records import ClaimRecord
@@ -28,6 +36,7 @@ from dra_kit.process.logging import context_of, log_context
 from dra_kit.process.tracing import span
 from dra_kit.slices.inventory import CurrentInventory
 
+logger: logging.Logger = logging.getLogger(__name__)
 Hook: TypeAlias = Literal["synchronize", "pod_starts", "container_starts", "pod_stops"]
 HookResult: TypeAlias = Literal["ok", "failed", "late"]
 DeviceKey: TypeAlias = tuple[str, str, str, str | None, str]
@@ -232,3 +241,75 @@ def _about(pod: RuntimePod, devices: Sequence[HeldDevice[Any]]) -> log_context:
     claims = dict.fromkeys(str(device.claim) for device in devices)
     names = ",".join(dict.fromkeys(device.name for device in devices))
     return log_context(pod=str(pod), claim=",".join(claims) or None, device=names or None)
+
+
+class StartedPods:
+    """The sandboxes whose pod hook has succeeded in this boot: a file each, shared by the driver's processes."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        self._directory = directory
+        self._boot_id = boot_id
+
+    def claims(self, sandbox: str) -> frozenset[str] | None:
+        """Return the claims that the pod held when its hook succeeded; None if it has not succeeded.
+
+        Raises:
+            StoreError: that cannot be read.
+        """
+        try:
+            content = json.loads(self._path(sandbox).read_text())
+            return frozenset(content["claims"]) if content["boot"] == self._boot_id else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, LookupError, TypeError):  # the hook runs again
+            return None
+        except OSError as error:
+            raise self._error(error) from error
+
+    def add(self, sandbox: str, claims: Iterable[str]) -> None:
+        """Record that the pod hook of a sandbox has succeeded.
+
+        Raises:
+            StoreError: that cannot be written.
+        """
+        path = self._path(sandbox)
+        temporary = path.with_name(f".{path.name}")
+        try:
+            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"boot": self._boot_id, "claims": sorted(claims)}))
+            temporary.replace(path)
+        except OSError as error:
+            raise self._error(error) from error
+
+    def remove(self, sandbox: str) -> None:
+        """Forget a sandbox that has ended; a file that cannot be removed is removed by :meth:`retain`."""
+        try:
+            self._path(sandbox).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("ended pod sandbox not forgotten", extra={"error": str(self._error(error))})
+
+    def retain(self, sandboxes: Iterable[str]) -> None:
+        """Forget all sandboxes but these.
+
+        Raises:
+            StoreError: that cannot be read.
+        """
+        known = set(sandboxes)
+        try:
+            names = os.listdir(self._directory)  # noqa: PTH208 - names are needed, not paths
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._error(error) from error
+        for name in map(unquote, names):
+            if name not in known:
+                self.remove(name)
+
+    def _path(self, sandbox: str) -> Path:
+        return self._directory / quote(sandbox, safe="")
+
+    def _error(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"list of started pods {self._directory} cannot be read or written: {error}; check that the disk is "
+            "writable and not full (--state-dir)"
+        )

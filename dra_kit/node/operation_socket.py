@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import aiohttp
 from aiohttp import web
 
-from dra_kit.client.reconcile import wait_for_event
+from dra_kit.client.informer import wait_for_event
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kubelet.sockets import SocketFile, hidden_link, is_listening
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger, wait_until_readable

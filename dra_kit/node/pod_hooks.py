@@ -41,9 +41,8 @@ from dra_kit.node.claims.events import log_failure
 from dra_kit.node.claims.guard import HookGuard
 from dra_kit.node.claims.updates import DeviceUpdateWriter
 from dra_kit.node.context import NodeContext
-from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
+from dra_kit.node.hook_calls import HookCalls, StartedPods, checked_updates, device_updates, held_devices
 from dra_kit.node.locks import HeldLock, NamedLocks
-from dra_kit.node.started_pods import StartedPods
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.process.metrics import HOOK_CALLS, HOOKS_SKIPPED, RUNTIME_CONNECTED, RUNTIME_RECONNECTS

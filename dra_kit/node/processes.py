@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.client.reconcile import retry_delay
+from dra_kit.client.informer import retry_delay
 from dra_kit.errors import DraKitError, StoreError
 from dra_kit.node.locks import lock_error
 

@@ -1,4 +1,4 @@
-"""The slices of this node, the watch that triggers the publisher, and devices of pools without a node."""
+"""The slices of this node, the watch that triggers the publisher, devices of pools without a node, vanished devices."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from typing_extensions import override
 
 from dra_kit.author.device import Device, device_from_published
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Pool
+from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.provider import provider_device_class
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
@@ -23,10 +23,13 @@ from dra_kit.client.server_version import ServerFeatures
 from dra_kit.errors import ConfigurationError, InvalidDevice, KubeError, StoreError, TransientError
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
+from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.processes import DriverProcesses
-from dra_kit.slices.inventory import DeviceIdentity, device_identity
+from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.node.state.store import StateStore
+from dra_kit.slices.inventory import CurrentInventory, DeviceIdentity, device_identity
 from dra_kit.slices.planning import DesiredPool
 from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite, parse_slice
 
@@ -276,3 +279,74 @@ def _watch_slices(
 
     on_event(registry, RESOURCE_SLICES, slice_changed, id="slice-changed", loop=loop)
     return registry, kopf_settings({RESOURCE_SLICES: field_selector(driver, node_name)})
+
+
+_Key: TypeAlias = tuple[str, str]
+"""Pool and name of a device."""
+
+
+class VanishedDevices:
+    """Compares the devices of prepared claims with the inventory; used only in the main loop.
+
+    Args:
+        inventory: each new one is compared.
+        cluster_pools: claims may have devices of pools without a node, which are not in the inventory.
+        report: called once for each device that vanishes, with the claims that have it.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        inventory: CurrentInventory,
+        *,
+        cluster_pools: bool,
+        report: Callable[[str, str, Sequence[ClaimReference]], None],
+    ) -> None:
+        self._store = store
+        self._inventory = inventory
+        self._cluster_pools = cluster_pools
+        self._report = report
+        self._pools: set[str] = set()  # that this node has published since the start
+        self._reported: dict[tuple[str, _Key], ClaimReference] = {}  # by UID of the claim, and device
+        inventory.listen(self._compare)
+
+    def all(self) -> frozenset[_Key]:
+        """Return pool and name of each such device.
+
+        Raises:
+            StoreError: the records of claims cannot be read.
+        """
+        return frozenset(key for _, key in self._found())
+
+    def prepared(self, record: ClaimRecord) -> None:
+        """Look again if a claim was prepared with a device that vanished meanwhile."""
+        if any((record.uid, (item.pool, item.device)) not in self._reported for item in self._missing(record)):
+            assert self._inventory.latest is not None  # noqa: S101 - else nothing is missing
+            self._compare(self._inventory.latest)
+
+    def _compare(self, inventory: Inventory[Device]) -> None:
+        self._pools |= {pool.name or "" for pool in inventory.pools}
+        try:
+            found = {(claim.uid, key): claim for claim, key in self._found()}
+        except StoreError:  # reported where the record is needed
+            return
+        vanished: dict[_Key, list[ClaimReference]] = {}
+        for (_, key), claim in (item for item in found.items() if item[0] not in self._reported):
+            vanished.setdefault(key, []).append(claim)
+        self._reported = found
+        for (pool, device), claims in vanished.items():
+            fields = {"device": f"{pool}/{device}", "claims": ", ".join(map(str, claims))}
+            logger.warning("device in use is not in the inventory any more", extra=fields)
+            self._report(pool, device, claims)
+
+    def _found(self) -> Iterator[tuple[ClaimReference, _Key]]:
+        for record in self._store.claims():
+            for item in self._missing(record):
+                yield record.reference, (item.pool, item.device)
+
+    def _missing(self, record: ClaimRecord) -> list[DeviceRecord]:
+        """Return the devices of a prepared claim that this node has published before, and not now."""
+        if self._inventory.latest is None or record.phase != "prepared":
+            return []
+        own = (item for item in record.devices if not self._cluster_pools or item.pool in self._pools)
+        return [item for item in own if not self._inventory.has(item.pool, item.device)]

@@ -32,10 +32,9 @@ from dra_kit.kubelet.device_use import (
 )
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.kubelet_connection import KubeletRegistration, MeasuredService
-from dra_kit.node.slices import field_selector
+from dra_kit.node.slices import VanishedDevices, field_selector
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.store import StateStore
-from dra_kit.node.vanished_devices import VanishedDevices
 from dra_kit.process.metrics import (
     DEVICE_INFO,
     DEVICES,

@@ -17,15 +17,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from dra_kit.admission.review import review_configs
-from dra_kit.author.driver import Driver
-from dra_kit.author.rights import needs_settings, node_rights, rbac_values
+from dra_kit.author.driver import Driver, needs_settings, node_rights, rbac_values
 from dra_kit.author.settings import check_settings
 from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_values, source_file
 from dra_kit.kubernetes.values.json import value_at
-from dra_kit.project.chart_schema import ValuePath, plain, value_comments, values_schema
-from dra_kit.project.chart_values import ChartValues
+from dra_kit.project.chart_values import ChartValues, ValuePath, plain, value_comments, values_schema
 from dra_kit.sandbox.drivers.project import project_of
 
 DRIVER: Final = "dra-kit/driver"

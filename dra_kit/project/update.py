@@ -23,8 +23,7 @@ from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
-from dra_kit.project.rendering import BASE, link_in, read_base, write, write_base
-from dra_kit.project.seeds import README, SHARED
+from dra_kit.project.rendering import BASE, README, SHARED, link_in, read_base, write, write_base
 from dra_kit.text import escape_unprintable
 
 Outcome: TypeAlias = Literal["added", "changed", "merged", "conflict", "removed", "kept"]

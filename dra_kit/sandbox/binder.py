@@ -18,7 +18,6 @@ from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import format_time, is_reserved_for, object_key, object_name, seconds_since
 from dra_kit.kubernetes.scheduler.assume_cache import ClaimTracker
-from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, consumer
 from dra_kit.kubernetes.scheduler.claims import (
     BindingFailed,
     ExtendedClaim,
@@ -26,6 +25,7 @@ from dra_kit.kubernetes.scheduler.claims import (
     is_ready,
     results_with_binding_conditions,
 )
+from dra_kit.kubernetes.scheduler.controllers import DELETE_PROTECTION, consumer
 from dra_kit.kubernetes.scheduler.cycle import Placement, PostFilterAction, Unschedulable
 from dra_kit.kubernetes.values.json import ObjectView
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel, ObjectMeta, OwnerReference
-from dra_kit.kubernetes.resource.dropping import GATED_FIELDS
+from dra_kit.kubernetes.resource.conversion import GATED_FIELDS
 from dra_kit.kubernetes.resource.validation.devices import COUNTER_SETS_PER_SLICE_MAX
 from dra_kit.kubernetes.resource.validation.slices import max_devices, split_devices
 

@@ -16,14 +16,13 @@ from pydantic import BaseModel
 
 from dra_kit.apiserver.selectors import parse_label_selector
 from dra_kit.author.calls import PendingResult, call
-from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.cluster_object import ObjectAddress
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo, Stopping
 from dra_kit.author.device import CounterSet, Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Effect
+from dra_kit.author.effect import ChildProcess, Effect
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import QuantityLike, parse_quantity
 from dra_kit.author.pod_hooks import (
@@ -42,8 +41,7 @@ from dra_kit.author.provider import DeviceProvider
 from dra_kit.client.api import ObjectList
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound, NotYet, TransientError
-from dra_kit.kubernetes.allocator.capacity import capacity_share
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, capacity_share
 from dra_kit.kubernetes.manifests.documents import check_objects
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -58,8 +56,7 @@ from dra_kit.node.context import DeclaredReads, HardwareHandle, NodeContext
 from dra_kit.node.deadlines import retry_window
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.classes import EffectClasses
-from dra_kit.node.effects.engine import EffectEngine, EffectReverter
-from dra_kit.node.effects.gone_hardware import GoneHardware
+from dra_kit.node.effects.engine import EffectEngine, EffectReverter, GoneHardware
 from dra_kit.node.effects.verifier import EffectVerifier
 from dra_kit.node.hook_calls import HookCalls, checked_updates, device_updates, held_devices
 from dra_kit.node.locks import NamedLocks

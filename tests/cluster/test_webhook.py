@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+from dra_kit.admission.review import validating_webhook_configuration
 from tests.cluster.access import granted
 from tests.cluster.pizza import DRIVER, PROJECT
 from tests.cluster.plane import Plane

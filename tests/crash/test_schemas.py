@@ -10,8 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dra_kit.node.state.rows import checksum
-from dra_kit.node.state.schema import MAJOR, MINOR
+from dra_kit.node.state.schema import MAJOR, MINOR, checksum
 from tests.crash.invariants import check, check_end
 from tests.crash.world import World, world
 from tests.support.api import eventually

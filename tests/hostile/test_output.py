@@ -13,9 +13,8 @@ from pathlib import Path
 
 from benchmarks.loud_pods import gets, p95, pod, sandbox
 from dra_kit.client.credentials import load_credentials
-from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import PODS
-from dra_kit.client.transport import Transport
+from dra_kit.client.transport import ClientRequest, Transport
 from dra_kit.sandbox.containers.log import LIMIT
 from tests.hostile.ledger import Ledger, peak_mebibytes
 

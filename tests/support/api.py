@@ -24,7 +24,7 @@ import yaml
 from aiohttp import web
 
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 from tests.support.ports import kept_free
 
 T = TypeVar("T")

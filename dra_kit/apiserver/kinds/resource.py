@@ -21,8 +21,7 @@ from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, Strateg
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, number_cell, text_cell, true_condition
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1, to_v1
-from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.conversion import drop_disabled_fields, errors_in_version, from_v1, to_v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
 from dra_kit.kubernetes.resource.matching import Node, node_matches
 from dra_kit.kubernetes.resource.new_object import set_defaults, validate_new_object

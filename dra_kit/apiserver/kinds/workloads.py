@@ -241,7 +241,7 @@ def _job_errors(spec: Object) -> Iterator[FieldError]:
     if restart in {None, "", "Always"}:
         yield required(path, 'valid values: "OnFailure", "Never"')
     elif restart not in {"OnFailure", "Never"}:
-        yield unsupported(path, restart, ("OnFailure", "Never"))
+        yield unsupported(path, str(restart), ("OnFailure", "Never"))
 
 
 def _selector_errors(job: Object) -> Iterator[FieldError]:

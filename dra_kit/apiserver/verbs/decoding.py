@@ -10,8 +10,8 @@ from dra_kit.apiserver.api import ApiRequest
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.requests import PROTOBUF, unsupported_media_type
 from dra_kit.apiserver.status_errors import StatusError, bad_request
+from dra_kit.kubernetes.manifests.documents import TextDocument, decode_utf8, parse_documents
 from dra_kit.kubernetes.manifests.files import REQUESTS, UnreadableText
-from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, parse_documents
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode, reaches_raw
 from dra_kit.kubernetes.values.json import Object, check_json, loads, raw_object_texts

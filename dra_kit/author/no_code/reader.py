@@ -24,9 +24,9 @@ from dra_kit.author.no_code.model import (
 )
 from dra_kit.author.prepared import ContainerEdits
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.kubernetes.manifests.documents import TextDocument, decode_utf8, parse_documents
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
 from dra_kit.kubernetes.manifests.positions import Positions
-from dra_kit.kubernetes.manifests.text import TextDocument, decode_utf8, parse_documents
 from dra_kit.text import did_you_mean
 
 _CODE: Final = "invalid-globs"

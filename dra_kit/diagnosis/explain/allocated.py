@@ -17,7 +17,7 @@ from dra_kit.kubernetes.resource.v1 import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
+from dra_kit.kubernetes.scheduler.controllers import DELETE_PROTECTION
 
 CONSUMERS_MAX: Final = 256
 """Entries of ``status.reservedFor`` (Kubernetes 1.37); kube-scheduler does not check it, the API server does."""

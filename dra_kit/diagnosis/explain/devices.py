@@ -29,8 +29,7 @@ from dra_kit.diagnosis.explain.verdicts import (
     feature,
 )
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.capacity import capacity_share
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, capacity_share
 from dra_kit.kubernetes.allocator.picks import CounterLedger, PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative

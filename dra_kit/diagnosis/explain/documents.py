@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dra_kit.diagnosis.explain.cluster import MissingRight
-from dra_kit.diagnosis.explain.deletion import PodDeletion
+from dra_kit.diagnosis.explain.drivers import PodDeletion
+from dra_kit.diagnosis.explain.subjects import WorkloadExplanation
 from dra_kit.diagnosis.explain.verdicts import (
     ClaimExplanation,
     DeviceVerdict,
@@ -16,7 +17,6 @@ from dra_kit.diagnosis.explain.verdicts import (
     Reason,
     summarize,
 )
-from dra_kit.diagnosis.explain.workloads import WorkloadExplanation
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from dra_kit.diagnosis.explain.allocated import CONSUMERS_MAX, is_full, unready_devices
 from dra_kit.diagnosis.explain.claims import ClaimExplainer, disjoint_nodes, holders_of
 from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, failing_containers, model_of_claim, named
-from dra_kit.diagnosis.explain.deletion import driver_warnings, pod_deletion
-from dra_kit.diagnosis.explain.drivers import DriverOnNode, drivers_of, pod_to_examine
+from dra_kit.diagnosis.explain.drivers import DriverOnNode, driver_warnings, drivers_of, pod_deletion, pod_to_examine
 from dra_kit.diagnosis.explain.extended_resources import (
     ExtendedResource,
     ResourceProvision,
@@ -46,16 +45,18 @@ from dra_kit.kubernetes.resource.objects import (
     pod_claims,
 )
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
-from dra_kit.kubernetes.scheduler.claim_controller import claim_from_template
+from dra_kit.kubernetes.scheduler.controllers import claim_from_template
 from dra_kit.kubernetes.scheduler.nodes import (
+    AffinityField,
     NodeLoad,
+    PodAffinity,
     Rejection,
     is_tainted,
     node_rejection,
     pod_affinity,
     pod_requests,
+    required_terms,
 )
-from dra_kit.kubernetes.scheduler.pod_affinity import AffinityField, PodAffinity, required_terms
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.text import did_you_mean

@@ -1,18 +1,29 @@
-"""Subjects of an explanation: a claim, a pod, or all pending ones."""
+"""Subjects of an explanation: a claim, a pod, or all pending ones; pods and workloads of manifests.
+
+Pods of manifests are explained as written, and those that Deployments and other workloads create.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments, ClusterView
+from dra_kit.diagnosis.explain.pods import PodSequence
+from dra_kit.diagnosis.explain.verdicts import PlacedPod, PodExplanation
 from dra_kit.errors import NotFound
+from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.resource.objects import object_key, phase
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
+from dra_kit.kubernetes.scheduler.nodes import is_affine, is_tainted
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.text import did_you_mean
+from dra_kit.text import counted, did_you_mean
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
 _KINDS: Final[Mapping[SubjectKind, str]] = {"claim": "ResourceClaim", "pod": "Pod"}
@@ -113,3 +124,197 @@ def _missing(cluster: ClusterView, subject: ExplainSubject) -> NotFound:
     elif not hint:
         hint = f"; the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n selects another"
     return NotFound(f"{kind} {namespace}/{name} does not exist{hint}", status=404)
+
+
+_DAEMON_TOLERATIONS: Final = tuple(
+    {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+    for effect, names in (
+        ("NoExecute", ("not-ready", "unreachable")),
+        ("NoSchedule", ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")),
+    )
+    for name in names
+)
+"""Tolerations that the DaemonSet controller adds (Kubernetes 1.37, ``pkg/controller/daemon/util``)."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Workload(Struct, frozen=True):
+    """A pod of a manifest, or the pods that another object creates.
+
+    Attributes:
+        kind: kind of the object; ``Pod`` for a pod.
+        pod: the pod, or one that the object creates, as the API server would store it; its name ends in ``-0`` then.
+        path: path of the pod template in an object whose controller is not known; empty for others.
+        replicas: how many pods it creates; 1 if unknown.
+        per_node: it creates one pod for each suitable node.
+        is_partial: only containers and claims of its pods are known.
+        selector: selects its pods; None if it does not say.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    pod: ObjectView
+    path: str = ""
+    replicas: int = 1
+    per_node: bool = False
+    is_partial: bool = False
+    selector: LabelSelector | None = None
+
+    @property
+    def title(self) -> str:
+        """Kind, namespace and name."""
+        return f"{self.kind} {self.namespace}/{self.name}{f' ({self.path})' if self.path else ''}"
+
+    def pods(self, cluster: ClusterView) -> tuple[int, Iterator[ObjectView]]:
+        """Return how many pods it creates, and these one by one, with made-up names."""
+        if self.kind == "Pod":
+            return 1, iter([self.pod])
+        if self.per_node and cluster.knows_nodes:
+            specs = list(_daemon_specs(self.pod, cluster))
+            return len(specs), self._numbered(specs)
+        return self.replicas, self._numbered(repeat(self.pod["spec"], self.replicas))
+
+    def _numbered(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[ObjectView]:
+        prefix = self.pod["metadata"]["name"].removesuffix("0")
+        for number, spec in enumerate(specs):
+            yield {**self.pod, "metadata": {**self.pod["metadata"], "name": f"{prefix}{number}"}, "spec": spec}
+
+
+def _daemon_specs(pod: ObjectView, cluster: ClusterView) -> Iterator[dict[str, Any]]:
+    """Yield the spec of the pod that the DaemonSet controller creates for each suitable node."""
+    tolerations = [*(pod["spec"].get("tolerations") or ()), *_DAEMON_TOLERATIONS]
+    spec = {**pod["spec"], "tolerations": tolerations}
+    whole = {**pod, "spec": spec}
+    for node in cluster.documents("Node"):
+        if is_affine(whole, node) and not is_tainted(whole, node):
+            field = {"key": "metadata.name", "operator": "In", "values": [node["metadata"]["name"]]}
+            term = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+            affinity = {**(spec.get("affinity") or {}), "nodeAffinity": {_REQUIRED: term}}
+            yield {**spec, "affinity": affinity}
+
+
+class Manifests(Struct, frozen=True):
+    """The objects of manifests that explanations read, by kind, and their pods and workloads in order."""
+
+    objects: Mapping[str, Sequence[ObjectView]]
+    workloads: Sequence[Workload]
+
+
+class WorkloadExplanation(Struct, frozen=True):
+    """Why the pods of a workload can run, or which one cannot.
+
+    Attributes:
+        count: the number of pods.
+        examined: how many of them were examined: all up to the first that does not fit, unless there are too many.
+        explained: the first pod, and the first that does not fit.
+        placed: the pods that fit, with the nodes on which they are assumed to run.
+    """
+
+    workload: Workload
+    count: int
+    examined: int
+    explained: tuple[PodExplanation, ...]
+    placed: tuple[PlacedPod, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether all pods can run, and there is one."""
+        return bool(self.count) and self.examined == self.count and all(each.good for each in self.explained)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether all pods may run, or may not."""
+        return bool(self.count) and not self.good and all(each.good or each.undecided for each in self.explained)
+
+    @property
+    def text(self) -> str:
+        """A sentence about all pods."""
+        title = self.workload.title
+        if not self.count:
+            return f"{title} creates no pod: its node selector, affinity and tolerations suit no node"
+        nodes = Counter(pod.node for pod in self.placed)
+        where = ", ".join(f"{number} on {node}" for node, number in nodes.most_common(_SHOWN))
+        where += f" and {counted(len(nodes) - _SHOWN, 'more node')}" if len(nodes) > _SHOWN else ""
+        number = f"{len(self.placed)} of {counted(self.count, 'pod')}"
+        is_cut = self.undecided and self.examined < self.count
+        rest = f"; only the first {self.examined} were examined" if is_cut else ""
+        return f"{number} of {title} can run{f': {where}' if where else ''}{rest}"
+
+    @property
+    def note(self) -> str:
+        """A sentence about claims that its pods share; empty without any."""
+        entries = self.workload.pod["spec"].get("resourceClaims") or ()
+        shared = [each["resourceClaimName"] for each in entries if each.get("resourceClaimName")]
+        if self.count < 2 or not shared:
+            return ""
+        return (
+            f"all pods share ResourceClaim {' and '.join(shared)} and its devices; with resourceClaimTemplateName each "
+            "pod gets devices of its own"
+        )
+
+
+_SHOWN: Final = 3
+_EXAMINED: Final = 1000
+"""How many pods of a workload are examined: about a minute of work on 5,000 nodes."""
+
+
+def explain_workload(sequence: PodSequence, workload: Workload, explainer: ClaimExplainer) -> WorkloadExplanation:
+    """Explain the first pod of a workload, and the first one for which nothing is left; errors as for a pod.
+
+    Of very many pods, only the first ones are examined.
+    """
+    explained: list[PodExplanation] = []
+    placed: list[PlacedPod] = []
+    count, pods = workload.pods(explainer.cluster)
+    examined = 0
+    for number, pod in enumerate(islice(pods, _EXAMINED)):
+        examined = number + 1
+        explainer.renew_budget()
+        if number and (found := sequence.place(pod)) is not None:
+            placed.append(found)
+            continue
+        explanation, found = sequence.explain(pod)
+        if workload.is_partial and explanation.outcome == "fits":
+            missed = (f"node selectors, cpu and memory of the pods of a {workload.kind}",)
+            explanation = replace(explanation, outcome="devices-fit", not_looked_at=missed)
+        explained.append(explanation)
+        if found is not None:
+            placed.append(found)
+        elif not explanation.good:
+            break
+    return WorkloadExplanation(workload, count, examined, tuple(explained), tuple(placed))
+
+
+def without_former_pods(objects: ClusterDocuments, workloads: Sequence[Workload]) -> ClusterDocuments:
+    """Return the objects without the present pods of workloads, which new ones replace, and without their claims."""
+    former = [pod for pod in objects.documents.get("Pod", ()) if any(_replaces(each, pod) for each in workloads)]
+    uids = {uid for pod in former if (uid := pod["metadata"].get("uid"))}
+    if not former:
+        return objects
+    documents = dict(objects.documents)
+    keys = {object_key(pod) for pod in former}
+    documents["Pod"] = [pod for pod in documents["Pod"] if object_key(pod) not in keys]
+    documents["ResourceClaim"] = [
+        _released(claim, uids)
+        for claim in documents.get("ResourceClaim", ())
+        if all(owner.get("uid") not in uids for owner in claim["metadata"].get("ownerReferences") or ())
+    ]
+    return replace(objects, documents=documents)
+
+
+def _replaces(workload: Workload, pod: ObjectView) -> bool:
+    if pod["metadata"].get("namespace") != workload.namespace:
+        return False
+    if workload.kind == "Pod":
+        return bool(pod["metadata"]["name"] == workload.name)
+    return workload.selector is not None and workload.selector.matches(pod)
+
+
+def _released(claim: ObjectView, uids: set[str]) -> ObjectView:
+    """Return a claim without some of its consumers."""
+    status = claim.get("status") or {}
+    reserved = [each for each in status.get("reservedFor") or () if each.get("uid") not in uids]
+    if len(reserved) == len(status.get("reservedFor") or ()):
+        return claim
+    return {**claim, "status": {**status, "reservedFor": reserved}}

@@ -18,6 +18,7 @@ from dra_kit.diagnosis.explain.allocated import device_statuses, enumerated
 from dra_kit.diagnosis.explain.cluster import MissingRight, missing_rules
 from dra_kit.diagnosis.explain.drivers import DriverOnNode
 from dra_kit.diagnosis.explain.selectors import shorten
+from dra_kit.diagnosis.explain.subjects import WorkloadExplanation
 from dra_kit.diagnosis.explain.verdicts import (
     CLAIM_VERDICTS,
     POD_VERDICTS,
@@ -34,7 +35,6 @@ from dra_kit.diagnosis.explain.verdicts import (
     SuggestedChange,
     summarize,
 )
-from dra_kit.diagnosis.explain.workloads import WorkloadExplanation
 from dra_kit.kubernetes.resource.config import configs_for_driver
 from dra_kit.kubernetes.resource.v1 import AllocationResult, DeviceRequestAllocationResult
 from dra_kit.text import counted, escape_unprintable

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.diagnosis.explain.deletion import PodDeletion
-from dra_kit.diagnosis.explain.drivers import DriverOnNode
+from dra_kit.diagnosis.explain.drivers import DriverOnNode, PodDeletion
 from dra_kit.diagnosis.explain.extended_resources import ExtendedResource
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID

@@ -48,10 +48,9 @@ from dra_kit.diagnosis.selector_mistakes.expression import ManifestExpression, M
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
-from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
+from dra_kit.kubernetes.manifests.documents import SourceFile, parse_documents, read_documents
 from dra_kit.kubernetes.manifests.files import MANIFESTS, STDIN, UnreadableText
 from dra_kit.kubernetes.manifests.positions import TextSpan
-from dra_kit.kubernetes.manifests.text import parse_documents
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.values.json import value_at
 

@@ -29,8 +29,7 @@ from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_template
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
-from dra_kit.kubernetes.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
-from dra_kit.kubernetes.resource.dropping import GATED_FIELDS
+from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import (
     GROUP,

@@ -116,6 +116,8 @@ def _hook(hook: Hook) -> cdi.Hook:
 
 def _merged(parts: Sequence[ContainerEdits]) -> cdi.SpecEdits:
     """Return the claim's edits as each device gave them; equal edits of several devices occur once."""
+    if not parts:
+        return cdi.NO_EDITS
     merged = cdi.merge_edits(map(_edits, parts))
     lists = {field: values for field, values in merged if isinstance(values, tuple)}
     return merged.model_copy(update={field: tuple(dict.fromkeys(values)) for field, values in lists.items()})

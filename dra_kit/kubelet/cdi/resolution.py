@@ -16,8 +16,8 @@ from dra_kit.author import prepared as author
 from dra_kit.errors import ConfigurationError, InvalidPrepared, TransientError, UnresolvableDevices
 from dra_kit.kubelet.cdi import spec as cdi
 from dra_kit.kubelet.cdi.spec import CDIDevice, Spec, SpecEdits, load_errors, merge_edits
+from dra_kit.kubernetes.manifests.documents import decode_utf8, parse_documents
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText, read_file
-from dra_kit.kubernetes.manifests.text import decode_utf8, parse_documents
 from dra_kit.text import did_you_mean
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))

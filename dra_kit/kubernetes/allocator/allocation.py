@@ -9,15 +9,20 @@ from uuid import uuid4
 from typing_extensions import override
 
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.constraints import constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, has_many_terms, is_pinned
 from dra_kit.kubernetes.allocator.memo import AttemptCache
 from dra_kit.kubernetes.allocator.picks import Pick, PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool, NodePools
-from dra_kit.kubernetes.allocator.pruning import ClaimSearch, NodeAlternative
-from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, constraints_of, request_alternatives
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.allocator.search import DeviceSearch, SearchLimits, Solution, check_result_count
+from dra_kit.kubernetes.allocator.search import (
+    ClaimSearch,
+    DeviceSearch,
+    NodeAlternative,
+    SearchLimits,
+    Solution,
+    check_result_count,
+)
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.resource.matching import Node, merge_node_selectors, only_node
@@ -34,7 +39,7 @@ from dra_kit.kubernetes.values.json import ObjectView
 MAX_STEPS = 2_000_000
 """Maximum steps of a search: about ten seconds, which is also the limit of kube-scheduler.
 
-kube-scheduler makes more steps in that time, but also tries devices that are skipped here (see ``pruning``).
+kube-scheduler makes more steps in that time, but also tries devices that are skipped here (see ``search``).
 """
 
 

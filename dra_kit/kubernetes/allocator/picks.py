@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.capacity import NOTHING, CapacityShare, capacity_share
-from dra_kit.kubernetes.allocator.constraints import Constraint
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
+from dra_kit.kubernetes.allocator.devices import NOTHING, AdvertisedDevice, CapacityShare, capacity_share
 from dra_kit.kubernetes.allocator.pools import NodePool, PoolID
-from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from dra_kit.kubernetes.allocator.state import DeviceUsage
 from dra_kit.kubernetes.resource.matching import Node, all_tolerated

@@ -8,9 +8,8 @@ from typing import Any, Final, NoReturn, TypeAlias
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.environment import TYPE_NAMES, CompileEnvironment
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
-from dra_kit.kubernetes.cel.functions.regex import compile_pattern
-from dra_kit.kubernetes.cel.functions.strings import parse_format
-from dra_kit.kubernetes.cel.functions.time import parse_duration, parse_timestamp
+from dra_kit.kubernetes.cel.functions.conversions import parse_duration, parse_timestamp
+from dra_kit.kubernetes.cel.functions.strings import compile_pattern, parse_format
 from dra_kit.kubernetes.cel.tree import (
     CallNode,
     ComprehensionNode,

@@ -20,13 +20,11 @@ from dra_kit.kubernetes.cel.functions import (
     network,
     operators,
     quantity_semver,
-    regex,
     strings,
-    time,
 )
 from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, optional_of, type_of_type
 
-_LIBRARIES: Final = (operators, conversions, strings, network, collections, quantity_semver, regex, time)
+_LIBRARIES: Final = (operators, conversions, strings, network, collections, quantity_semver)
 """In the order in which Kubernetes tries their overloads."""
 
 

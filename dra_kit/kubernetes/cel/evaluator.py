@@ -13,7 +13,9 @@ from dra_kit.kubernetes.cel.closures import (
     VariableScope,
     as_bool,
     compile_call,
+    compile_path,
     constant,
+    is_path,
 )
 from dra_kit.kubernetes.cel.costs import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
 from dra_kit.kubernetes.cel.environment import TYPE_NAMES
@@ -25,7 +27,6 @@ from dra_kit.kubernetes.cel.failures import (
     no_such_overload,
 )
 from dra_kit.kubernetes.cel.functions.operators import equal
-from dra_kit.kubernetes.cel.paths import compile_path, is_path
 from dra_kit.kubernetes.cel.tree import (
     CallNode,
     ComprehensionNode,

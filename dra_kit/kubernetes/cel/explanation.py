@@ -11,12 +11,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.errors import CelRuntimeError
-from dra_kit.kubernetes.cel.closures import Run
+from dra_kit.kubernetes.cel.closures import Run, is_path
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.evaluator import Evaluator
 from dra_kit.kubernetes.cel.failures import EvaluationFailure
 from dra_kit.kubernetes.cel.functions.quantity_semver import Semver
-from dra_kit.kubernetes.cel.paths import is_path
 from dra_kit.kubernetes.cel.program import Selector, line_and_column
 from dra_kit.kubernetes.cel.tree import CallNode, ComprehensionNode, IdentNode, LiteralNode, SyntaxNode
 from dra_kit.kubernetes.cel.values import (

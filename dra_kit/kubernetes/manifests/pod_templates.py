@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.kubernetes.manifests.documents import parse_documents
 from dra_kit.kubernetes.manifests.files import MANIFESTS, UnreadableText
-from dra_kit.kubernetes.manifests.text import parse_documents
 
 _Spec: TypeAlias = Mapping[str, Any]
 _POD_SPEC_KEYS: Final = frozenset({"podSpec", "spec"})

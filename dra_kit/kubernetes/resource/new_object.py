@@ -11,8 +11,7 @@ from msgspec import Struct
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
-from dra_kit.kubernetes.resource.conversion import V1BETA1, to_v1
-from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.conversion import V1BETA1, drop_disabled_fields, to_v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, decode, item_type, reached_types, read_table, struct
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest

@@ -18,7 +18,7 @@ from dra_kit.kubernetes.resource.objects import (
     object_name,
     pod_claims,
 )
-from dra_kit.kubernetes.scheduler.claim_controller import pod_owner
+from dra_kit.kubernetes.scheduler.controllers import pod_owner
 from dra_kit.kubernetes.scheduler.nodes import pod_requests
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity

@@ -14,10 +14,9 @@ from msgspec import Struct, field
 
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocations
-from dra_kit.kubernetes.allocator.constraints import Constraint, constraints_of
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
 from dra_kit.kubernetes.allocator.picks import PickedDevices
-from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative, constraints_of, request_alternatives
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
@@ -37,6 +36,7 @@ from dra_kit.kubernetes.scheduler.claims import (
 from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NodeLoad,
+    PodAffinity,
     Rejection,
     filter_message,
     fit_message,
@@ -45,7 +45,6 @@ from dra_kit.kubernetes.scheduler.nodes import (
     pod_requests,
     prefilter_message,
 )
-from dra_kit.kubernetes.scheduler.pod_affinity import PodAffinity
 from dra_kit.kubernetes.values.json import ObjectView
 
 _FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "counters", "constraints"

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from dra_kit.kubernetes.resource.objects import ObjectKey, pod_claims
 from dra_kit.kubernetes.scheduler.claims import extended_resources
-from dra_kit.kubernetes.scheduler.evictions import published_devices, rule_covers_device
+from dra_kit.kubernetes.scheduler.controllers import published_devices, rule_covers_device
 from dra_kit.kubernetes.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     INTER_POD_AFFINITY,
@@ -19,10 +19,11 @@ from dra_kit.kubernetes.scheduler.nodes import (
     is_affine,
     is_cordoned,
     is_tainted,
+    node_topology_helps,
+    placed_pod_helps,
     pod_requests,
     shortages,
 )
-from dra_kit.kubernetes.scheduler.pod_affinity import node_topology_helps, placed_pod_helps
 from dra_kit.kubernetes.values.json import ObjectView
 
 

@@ -131,7 +131,7 @@ class ClaimFiles:
         self._metadata.write(record)
         if (spec := record.spec) is not None:
             guard = self._former_guard
-            self._cdi.write(record.uid, spec if guard is None else guard.lifted(spec, record.uid))
+            self._cdi.write(record.uid, spec if guard is None else guard.lifted(spec))
         self._written[record.uid] = record
         self._unwritten.discard(record.uid)
         hit(Failpoint.FILES_WRITTEN)
@@ -175,10 +175,9 @@ class ClaimFiles:
         self._written.pop(uid, None)
         self._unwritten.discard(uid)
         try:
-            self._cdi.path(uid)
+            self._cdi.remove(uid)
         except PermanentError:
             return
-        self._cdi.remove(uid)
         self._metadata.remove(uid)
 
     def uids(self) -> set[str]:

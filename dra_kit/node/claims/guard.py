@@ -45,10 +45,12 @@ class HookGuard(Struct, frozen=True):
         """Return the mount that replaces it in a container whose hooks have run."""
         return self._mount(claim_uid, _PRESENT)
 
-    def lifted(self, spec: Spec, claim_uid: str) -> Spec:
+    def lifted(self, spec: Spec) -> Spec:
         """Return a claim's CDI spec without the mount: the driver has no hooks any more, so nothing replaces it."""
-        fails, edits = self.mount(claim_uid), spec.container_edits
-        kept = tuple(item for item in edits.mounts if item.host_path != fails.host_path)
+        edits = spec.container_edits
+        kept = tuple(item for item in edits.mounts if item.host_path != self._host_path(_MISSING))
+        if kept == edits.mounts:
+            return spec
         return spec.model_copy(update={"container_edits": edits.model_copy(update={"mounts": kept})})
 
     def path(self, claim_uid: str) -> str:
@@ -71,4 +73,7 @@ class HookGuard(Struct, frozen=True):
             ) from error
 
     def _mount(self, claim_uid: str, name: str) -> Mount:
-        return Mount(host_path=str(self.directory / name), container_path=self.path(claim_uid), options=_OPTIONS)
+        return Mount(host_path=self._host_path(name), container_path=self.path(claim_uid), options=_OPTIONS)
+
+    def _host_path(self, name: str) -> str:
+        return str(self.directory / name)

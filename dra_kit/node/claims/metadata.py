@@ -113,12 +113,12 @@ class MetadataFiles:
             ) from error
         return {unquote(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)}
 
-    def _folder(self, uid: str) -> Path:
+    def _folder(self, uid: str) -> str:
         # any UID becomes a single name that is neither "." nor ".."
-        return self._directory / f"{_PREFIX}{quote(uid, safe='')}"
+        return f"{self._directory}/{_PREFIX}{quote(uid, safe='')}"
 
     def _file(self, uid: str, request: str) -> Path:
-        return self._folder(uid) / request / "metadata.json"
+        return Path(self._folder(uid), request, "metadata.json")
 
     def _document(self, record: ClaimRecord, request: str) -> str:
         identity = {

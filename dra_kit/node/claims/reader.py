@@ -13,8 +13,8 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.author.claim import Claim, ConsumerReference, EffectRequests
-from dra_kit.client.request import ClientResponse
 from dra_kit.client.resources import RESOURCE_CLAIMS, Resource
+from dra_kit.client.transport import ClientResponse
 from dra_kit.errors import (
     DraKitError,
     InternalError,

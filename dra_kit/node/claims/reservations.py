@@ -16,7 +16,7 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimApi, still_holds
 from dra_kit.node.locks import HeldLock, NamedLocks
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.rows import CorruptRow
+from dra_kit.node.state.schema import CorruptRow
 from dra_kit.node.state.store import StateStore
 
 logger: logging.Logger = logging.getLogger(__name__)

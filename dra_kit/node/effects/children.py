@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.author.calls import call
-from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.author.effect import ChildProcess, RunningProcess
 from dra_kit.errors import NotYet, StoreError, TransientError
 from dra_kit.node.effects.classes import title_of
 from dra_kit.node.effects.program import (
@@ -41,7 +41,7 @@ _ORDER_WAIT: Final = 5.0  # seconds for the other process, in addition to the pr
 
 
 class ChildProcesses:
-    """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
+    """A part of the node process, and the :class:`dra_kit.author.effect.ChildRunner` of its effects.
 
     Args:
         directory: for output and termination requests, shared by the driver's processes; part of each mark.
@@ -78,7 +78,7 @@ class ChildProcesses:
     # -- for effects
 
     async def start(self, child: ChildProcess[Any]) -> RunningProcess:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effect.ChildRunner`."""
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
@@ -103,7 +103,7 @@ class ChildProcesses:
         return program.process
 
     async def runs(self, child: ChildProcess[Any], process: RunningProcess) -> bool:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effect.ChildRunner`."""
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
@@ -126,7 +126,7 @@ class ChildProcesses:
         return False
 
     async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effect.ChildRunner`."""
         program = self._programs.get(_name(child))
         if program is None:
             return ""
@@ -137,7 +137,7 @@ class ChildProcesses:
         return program.last_line
 
     async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effect.ChildRunner`."""
         name = _name(child)
         program = self._programs.pop(name, None)
         if program is None:

@@ -13,8 +13,8 @@ from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import Resource
 from dra_kit.errors import NotFound, TransientError
 from dra_kit.node.context import ClusterFacts
+from dra_kit.node.effects.classes import stored_object
 from dra_kit.node.effects.unrecorded import EffectMark
-from dra_kit.node.effects.without_code import stored_object
 from dra_kit.node.state.records import EffectRecord
 
 DRIVER_LABEL: Final = "dra-kit/driver"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.author.child_process import RunningProcess
+from dra_kit.author.effect import RunningProcess
 from dra_kit.node.locks import HeldLock
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dra_kit.author.calls import author_exc_info, call, describe_raised_error
 from dra_kit.author.effect import Effect
-from dra_kit.client.reconcile import wait_for_event
+from dra_kit.client.informer import wait_for_event
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.context import HardwareHandle

@@ -123,7 +123,7 @@ class EffectRecord(BaseModel):
         outcome: JSON of what ``apply`` returned last; None before that, or if unknown.
         claims: the claims that need it.
         error: why it could not be reverted; empty if that did not fail.
-        undo: JSON with which it can be reverted without its class (:mod:`dra_kit.node.effects.without_code`), empty if
+        undo: JSON with which it can be reverted without its class (:mod:`dra_kit.node.effects.classes`), empty if
             only its class can revert it.
     """
 

@@ -15,8 +15,7 @@ from dra_kit.errors import StoreError
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.state.database_files import copy_database, logs, sync
-from dra_kit.node.state.rows import need_row
-from dra_kit.node.state.schema import CARRIED, columns_of, has_form
+from dra_kit.node.state.schema import CARRIED, columns_of, has_form, need_row
 
 logger: logging.Logger = logging.getLogger(__name__)
 _REBUILT: Final = ".rebuilt-"

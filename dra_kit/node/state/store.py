@@ -18,7 +18,8 @@ from dra_kit.node.failpoints import Failpoint, hit
 from dra_kit.node.state.database import Database
 from dra_kit.node.state.database_files import logs
 from dra_kit.node.state.records import UNKNOWN_BOOT, ClaimRecord, EffectRecord
-from dra_kit.node.state.rows import (
+from dra_kit.node.state.salvage import is_corrupt
+from dra_kit.node.state.schema import (
     CLAIM,
     EFFECT,
     NEED,
@@ -34,7 +35,6 @@ from dra_kit.node.state.rows import (
     put_devices,
     put_effect,
 )
-from dra_kit.node.state.salvage import is_corrupt
 
 logger: logging.Logger = logging.getLogger(__name__)
 _REMEMBERED: Final = 256  # records; more than a node has

@@ -16,7 +16,7 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
-from dra_kit.kubernetes.scheduler.evictions import Eviction, TaintedDevices, evictions, rule_condition
+from dra_kit.kubernetes.scheduler.controllers import Eviction, TaintedDevices, evictions, rule_condition
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SharedInformers
 

@@ -15,7 +15,7 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.errors import KubeError, NotFound
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, pod_claims
-from dra_kit.kubernetes.scheduler.claim_controller import (
+from dra_kit.kubernetes.scheduler.controllers import (
     claim_from_template,
     claim_update,
     claims_to_reserve,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from dra_kit.admission.agent import WebhookSettings, run_webhook
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+from dra_kit.admission.review import validating_webhook_configuration
 from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials

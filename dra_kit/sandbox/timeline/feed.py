@@ -22,8 +22,8 @@ from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, 
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.objects import ClaimReference, object_key, pod_claims, pod_reference, taint_text
 from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration
+from dra_kit.kubernetes.scheduler.controllers import NO_EXECUTE, TaintedDevices
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.kubernetes.scheduler.evictions import NO_EXECUTE, TaintedDevices
 from dra_kit.kubernetes.values.json import Object, ObjectView
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.containers.log import OUTPUT_LINES, ContainerLog, LogPosition, RateLimit

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from dra_kit.client.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.resource.objects import object_name, taint_text
-from dra_kit.kubernetes.scheduler.evictions import rule_covers_device
+from dra_kit.kubernetes.scheduler.controllers import rule_covers_device
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.sandbox.records import ObjectChanged

@@ -14,8 +14,8 @@ from typing import Any, Final, TextIO
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import object_name
-from dra_kit.kubernetes.scheduler.claim_controller import POD_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
+from dra_kit.kubernetes.scheduler.controllers import POD_CLAIM_ANNOTATION
 from dra_kit.node.claims.guard import IN_CONTAINER
 from dra_kit.sandbox.cluster import USER_AGENT
 from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE

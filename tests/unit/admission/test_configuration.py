@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+from dra_kit.admission.review import validating_webhook_configuration
 from dra_kit.errors import ConfigurationError
 
 URL = "https://127.0.0.1:9443"

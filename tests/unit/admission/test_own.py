@@ -23,7 +23,7 @@ from dra_kit.admission.certificates import (
     SelfManagedSettings,
     ServerCertificate,
 )
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+from dra_kit.admission.review import validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials

@@ -16,8 +16,8 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.controller.agent import lease_name
+from dra_kit.controller.cluster_pools import OrphanSliceCollector
 from dra_kit.controller.election import LeaderElector, Leadership
-from dra_kit.controller.orphan_slices import OrphanSliceCollector
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.directory import write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts

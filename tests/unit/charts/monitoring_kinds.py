@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from dra_kit.project.chart_schema import plain
+from dra_kit.project.chart_values import plain
 
 Duration: TypeAlias = Annotated[str, Field(pattern=r"^(0|(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$")]
 

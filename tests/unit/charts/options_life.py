@@ -11,7 +11,7 @@ import dra_kit as dra
 from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
 from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
 from dra_kit.apiserver.authorization import AuthorizationAttributes
-from dra_kit.author.rights import effect_rights, node_rights, rbac_values
+from dra_kit.author.driver import effect_rights, node_rights, rbac_values
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder

@@ -16,8 +16,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import Invalid, KubeError
-from dra_kit.project.chart_schema import generated
-from dra_kit.project.chart_values import ChartValues
+from dra_kit.project.chart_values import ChartValues, generated
 from tests.unit.charts import monitoring_kinds
 from tests.unit.charts.options import ROWS, set_paths, snapshot
 from tests.unit.charts.rendering import CHART, DRIVER, NAMESPACE, Helm, Refused, parsed
@@ -34,7 +33,7 @@ def test_the_file_of_values_is_one_of_the_model() -> None:
 
 def test_the_schema_and_the_readme_are_made_of_the_model_and_the_file_of_values() -> None:
     for path, text in generated(CHART).items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m dra_kit.project.chart_schema"
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: python -m dra_kit.project.chart_values"
 
 
 def test_the_table_sets_every_option_to_something_else() -> None:

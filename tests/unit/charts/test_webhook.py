@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dra_kit.admission.certificates import self_made_secret
-from dra_kit.admission.webhook_configuration import WEBHOOK_PATH, validating_webhook_configuration
+from dra_kit.admission.review import WEBHOOK_PATH, validating_webhook_configuration
 from dra_kit.client.api import APPLY, JSON_PATCH
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Forbidden, KubeError

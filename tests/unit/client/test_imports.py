@@ -22,7 +22,7 @@ class Watch(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Watch())
 import dra_kit.client.api
 import dra_kit.client.operator
-import dra_kit.client.lean_imports
+import dra_kit.client.credentials
 Watch().find_spec("")
 assert "aiohttp" in sys.modules and "kopf" in sys.modules
 print(sorted(changed))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.client.api import split_lines
-from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import NODES, PODS
+from dra_kit.client.transport import ClientRequest
 from dra_kit.errors import Gone, KubeError, Unavailable
 from tests.unit.client.wire import answer, event, served, status, stream
 

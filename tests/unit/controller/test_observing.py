@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import dra_kit as dra
 from dra_kit.client.api import Client
+from dra_kit.controller.author_handlers import HELD_SECONDS, ClaimObserverRunner, catching_up
 from dra_kit.controller.claim_follower import ClaimFollower
-from dra_kit.controller.claim_observer import HELD_SECONDS, ClaimObserverRunner, catching_up
 from dra_kit.controller.claim_transitions import (
     MARGIN,
     UNKNOWN,

@@ -8,7 +8,7 @@ import pytest
 
 from dra_kit.client.api import Client
 from dra_kit.client.resources import NODES, RESOURCE_SLICES
-from dra_kit.controller.orphan_slices import OrphanSliceCollector, find_orphan_slices
+from dra_kit.controller.cluster_pools import OrphanSliceCollector, find_orphan_slices
 from tests.unit.controller.claims import DRIVER
 from tests.unit.controller.cluster import Clock
 

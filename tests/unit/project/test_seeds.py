@@ -20,8 +20,17 @@ from packaging.specifiers import SpecifierSet
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.project.answers import FILE, Answers, Kind, read_answers
-from dra_kit.project.rendering import BASE, create, installed_version, version_range
-from dra_kit.project.seeds import README, SEEDS, SHARED, Seed, read_seedling
+from dra_kit.project.rendering import (
+    BASE,
+    README,
+    SEEDS,
+    SHARED,
+    Seed,
+    create,
+    installed_version,
+    read_seedling,
+    version_range,
+)
 from dra_kit.project.update import FileChange, files_without_seed, update_project
 from tests.unit.project.projects import SEEDED, rendered
 from tests.unit.project.test_copier import refused

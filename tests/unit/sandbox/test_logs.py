@@ -14,9 +14,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import PODS
-from dra_kit.client.transport import Transport
+from dra_kit.client.transport import ClientRequest, Transport
 from dra_kit.errors import KubeError
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver

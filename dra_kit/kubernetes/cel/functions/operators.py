@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_overload
-from dra_kit.kubernetes.cel.functions.time import duration_in_range, timestamp_in_range
+from dra_kit.kubernetes.cel.functions.conversions import duration_in_range, timestamp_in_range
 from dra_kit.kubernetes.cel.types import Library
 from dra_kit.kubernetes.cel.values import (
     INT_MIN,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
 from dra_kit.admission.policy.schema_reader import translate_pattern
-from dra_kit.kubernetes.cel.functions.regex import compile_pattern
+from dra_kit.kubernetes.cel.functions.strings import compile_pattern
 
 PIECES = st.sampled_from(
     ["a", "b", ".", r"\d", r"\w", r"\s", r"\S", r"\b", r"\n", r"\.", r"\x41", "[a-c]", "[^a]", r"[\d_]", r"[^\s]",

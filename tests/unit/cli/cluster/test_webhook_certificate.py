@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+from dra_kit.admission.review import validating_webhook_configuration
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.admission.webhook_configuration import validating_webhook_configuration
+from dra_kit.admission.review import validating_webhook_configuration
 from tests.unit.cli.roles.command import dra_kit
 
 URL = "https://10.0.0.7:9443"

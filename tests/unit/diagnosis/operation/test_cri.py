@@ -13,8 +13,7 @@ import grpc.aio
 import pytest
 from typing_extensions import override
 
-from dra_kit.diagnosis.node_checks import check_runtime, info_findings
-from dra_kit.kubelet.cri import RuntimeInfo
+from dra_kit.diagnosis.node_checks import RuntimeInfo, check_runtime, info_findings
 from dra_kit.kubelet.proto import cri_v1_pb2 as pb
 from dra_kit.kubelet.proto import cri_v1_pb2_grpc as pb_grpc
 

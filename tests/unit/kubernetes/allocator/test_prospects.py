@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.pruning import FeasibilityCheck
-from dra_kit.kubernetes.allocator.search import DeviceSearch
+from dra_kit.kubernetes.allocator.search import DeviceSearch, FeasibilityCheck
 from tests.unit.kubernetes.allocator.cluster import (
     DRIVER,
     Document,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.manifests.documents import parse_documents
 from dra_kit.kubernetes.manifests.files import UnreadableText
-from dra_kit.kubernetes.manifests.text import parse_documents
 from tests.unit.kubernetes.manifests.record import HEAD, texts
 
 RECORDED = [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.manifests.documents import parse_documents
 from dra_kit.kubernetes.manifests.files import MANIFESTS, Limits, UnreadableText
-from dra_kit.kubernetes.manifests.text import parse_documents
 from dra_kit.kubernetes.values.json import check_json
 
 SMALL = Limits(file_bytes=1_000, depth=5, values=20)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 
 ALPHA = FeatureGates.alpha()
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.dropping import drop_disabled_fields
+from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 from dra_kit.kubernetes.resource.validation.claim_status import validate_device_statuses
 from dra_kit.kubernetes.resource.validation.slices import validate_slice
 from tests.unit.kubernetes.resource.golden_api import sequences

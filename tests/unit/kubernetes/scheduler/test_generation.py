@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kubernetes.scheduler.claim_controller import (
+from dra_kit.kubernetes.scheduler.controllers import (
     claim_from_template,
     generate_name,
     generated_claim,

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.kubernetes.resource.matching import parse_label_selector
-from dra_kit.kubernetes.scheduler.nodes import Rejection, node_loads, node_rejection, pod_affinity
-from dra_kit.kubernetes.scheduler.pod_affinity import node_topology_helps, placed_pod_helps
+from dra_kit.kubernetes.scheduler.nodes import (
+    Rejection,
+    node_loads,
+    node_rejection,
+    node_topology_helps,
+    placed_pod_helps,
+    pod_affinity,
+)
 
 Object = dict[str, Any]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.kubernetes.resource.objects import is_made_for, is_reserved_for, not_made_for
-from dra_kit.kubernetes.scheduler.claim_controller import claim_update, consumer
+from dra_kit.kubernetes.scheduler.controllers import claim_update, consumer
 from dra_kit.kubernetes.scheduler.cycle import Unschedulable
 from dra_kit.kubernetes.scheduler.pod_groups import (
     GroupAttempt,

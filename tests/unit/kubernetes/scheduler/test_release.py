@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION, claim_update
+from dra_kit.kubernetes.scheduler.controllers import DELETE_PROTECTION, claim_update
 
 Object = dict[str, Any]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kubernetes.scheduler.evictions import Eviction, TaintedDevices, evictions, rule_condition
+from dra_kit.kubernetes.scheduler.controllers import Eviction, TaintedDevices, evictions, rule_condition
 
 Object = dict[str, Any]
 ADDED = "2026-01-02T03:04:05Z"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dra_kit.client.request import ClientResponse
 from dra_kit.client.resources import Resource
+from dra_kit.client.transport import ClientResponse
 from dra_kit.errors import TransientError, Unavailable
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import ClaimReader, RequestBatcher

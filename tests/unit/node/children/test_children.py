@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.author.effect import ChildProcess, RunningProcess
 from dra_kit.errors import StoreError
 from dra_kit.node.effects.children import ChildProcesses
 from dra_kit.node.effects.program import Program, ProgramOutput, find_marked, identify, is_running, session_of

@@ -14,7 +14,7 @@ import dra_kit as dra
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimReader
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.rows import claim_row
+from dra_kit.node.state.schema import claim_row
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.hardware import Baker, Heat, hang, kitchen

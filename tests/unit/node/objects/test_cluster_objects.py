@@ -15,8 +15,8 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
 from dra_kit.node.context import ClusterFacts
+from dra_kit.node.effects.classes import effect_without_class, stored_undo
 from dra_kit.node.effects.cluster_objects import NODE_LABEL, ClusterObjects
-from dra_kit.node.effects.without_code import effect_without_class, stored_undo
 from dra_kit.node.state.records import EffectRecord
 
 CLAIM = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10"

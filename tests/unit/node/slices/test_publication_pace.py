@@ -18,7 +18,7 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
-from dra_kit.client.reconcile import RETRY
+from dra_kit.client.informer import RETRY
 from dra_kit.errors import Conflict, KubeError
 from dra_kit.node.context import ClusterFacts, HardwareHandle
 from dra_kit.node.kubelet_connection import NodeStartup
@@ -140,7 +140,7 @@ async def test_partial_writes_of_a_rejected_publication_do_not_shorten_the_back_
 async def test_new_inventory_is_published_without_waiting_after_an_error(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.client.reconcile.RETRY", (600.0,))
+    monkeypatch.setattr("dra_kit.client.informer.RETRY", (600.0,))
     async with publishing(node) as publisher, running(publisher):
         with node.api.failing(503, "POST", below=SLICES):
             publish(publisher, "a")

@@ -7,7 +7,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.node.state.rows import checksum
+from dra_kit.node.state.schema import checksum
 
 VALUES = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20), min_size=1, max_size=5)
 

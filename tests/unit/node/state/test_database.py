@@ -20,8 +20,7 @@ import pytest
 from dra_kit.errors import ConfigurationError, StoreError, TransientError
 from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.rows import checksum
-from dra_kit.node.state.schema import MAJOR
+from dra_kit.node.state.schema import MAJOR, checksum
 from dra_kit.node.state.store import StateStore
 from tests.unit.node.state.epochs import add, held
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dra_kit.diagnosis.lint.check import FixedFiles, check, fix_files
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
-from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.kubernetes.manifests.text import parse_documents
+from dra_kit.kubernetes.manifests.documents import SourceFile, parse_documents
 from dra_kit.kubernetes.resource.conversion import to_v1
 from tests.unit.diagnosis.lint.texts import SURROUNDINGS
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from dra_kit.client.api import Client
-from dra_kit.client.request import ClientRequest
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
     EVENTS,
@@ -22,7 +21,8 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.kubernetes.scheduler.claim_controller import DELETE_PROTECTION
+from dra_kit.client.transport import ClientRequest
+from dra_kit.kubernetes.scheduler.controllers import DELETE_PROTECTION
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.unit.sandbox.cluster.kubelet.polling import until
