@@ -329,7 +329,7 @@ class ChartInstaller:
         """
         begin = time.monotonic()
         moving = begin  # when a container has last been expected to start
-        while lacking := self._lacking(chart):
+        while lacking := self.lacking(chart):
             now, stuck = time.monotonic(), [text for pod in self.pods(chart) for text in _stuck(pod)]
             moving = moving if stuck else now
             if now > begin + seconds or now > moving + _STUCK_SECONDS:
@@ -343,7 +343,8 @@ class ChartInstaller:
         objects = self._informers.objects
         return pods_of_workloads(uids, objects(REPLICA_SETS).values(), objects(PODS).values())
 
-    def _lacking(self, chart: InstalledChart) -> list[str]:
+    def lacking(self, chart: InstalledChart) -> list[str]:
+        """Return what is not ready, a text each, with its cause."""
         found = []
         for item in chart.workloads:
             live = self._informers.objects(item.resource).get((item.namespace, item.name), item.object)

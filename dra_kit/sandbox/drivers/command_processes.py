@@ -226,14 +226,15 @@ class RunningCommands:
 
     async def _ready(self, process: CommandProcess) -> None:
         begin = time.monotonic()
-        deadline = begin + READY_SECONDS
         is_ready = self._is_registered if process.command.kind == "plugin" else _listens
         while process.command.kind != "controller" and not is_ready(process):
-            if time.monotonic() > deadline and process.runs:  # one that exits is reported as soon as it is given up
+            if (
+                time.monotonic() > begin + READY_SECONDS and process.runs
+            ):  # one that exits is reported as soon as it is given up
                 self._report(process, time.monotonic() - begin)
                 return
             await asyncio.sleep(_POLL)
-        deadline = min(deadline, time.monotonic() + PUBLISH_SECONDS)
+        deadline = time.monotonic() + PUBLISH_SECONDS
         while process.node and not self._publishes(process) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
 

@@ -169,14 +169,16 @@ class SandboxSession:
         )
         self._view.details(f"{kind} is not served here: left out" for kind in installed.skipped)
         lacking = await installer.ready(installed, self._task.timeout)
+        if not lacking:
+            for text in await registrations.missing(installer.pods(installed)):
+                self._view.entry(f"chart {chart.name}: {text}", fg="yellow")
+            lacking = installer.lacking(installed)  # a container may have exited since
         if lacking:
             self._view.entry(f"chart {chart.name} is not ready", bold=True, fg="red")
             self._view.details(lacking)
             self._shown.failures.extend(f"chart {chart.name}: {text}" for text in lacking)
-            return
-        self._view.entry(f"chart {chart.name} is ready", bold=True, fg="green")
-        for text in await registrations.missing(installer.pods(installed)):
-            self._view.entry(f"chart {chart.name}: {text}", fg="yellow")
+        else:
+            self._view.entry(f"chart {chart.name} is ready", bold=True, fg="green")
 
     async def _story(self, sandbox: Sandbox, story: Story) -> None:
         self._ready(sandbox)

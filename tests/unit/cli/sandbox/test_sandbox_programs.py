@@ -42,7 +42,7 @@ def test_a_program_is_a_driver_for_the_pods_of_files(kitchen: Kitchen) -> None:
     name = Path(sys.executable).name
     assert f"starting a cluster in this process, with driver {name}" in text
     assert f"{name}@node-1 starts" in text
-    assert text.index("driver gpu.example.com is registered") < text.index("Pod trainer is created")
+    assert "driver gpu.example.com is registered" in text
     assert "GPU_DEVICE=gpu-0" in text
     assert "all pods succeeded" in text
     assert kitchen.left_behind() == []
@@ -86,6 +86,6 @@ def test_an_unusable_program_is_an_error_without_a_traceback(kitchen: Kitchen) -
     assert "--plugin './no-such-driver {node}': program" in text
     assert "does not exist; build it, or correct the path" in text
     assert "Traceback" not in text
-    text = kitchen.run("--detach", "--plugin", f"{sys.executable} -c 'raise SystemExit(4)'", code=2)
+    text = kitchen.run("--detach", "--plugin", "sh -c 'exit 4'", code=2)
     assert "exited at once 5 times on node-1, the last time with exit code 4" in text
     assert "--values requires --chart" in kitchen.run("--values", "pizzeria.py", code=2)

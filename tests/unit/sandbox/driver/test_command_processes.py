@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dra_kit.sandbox.records import (
     CommandOutput,
     CommandStarted,
     PluginConnected,
+    PluginRefused,
     Record,
 )
 from tests.support import foreign_driver
@@ -49,12 +50,14 @@ def python(kind: CommandKind, code: str, *words: str, service: str = "") -> Driv
 
 
 class Records(SandboxObserver):
-    def __init__(self) -> None:
+    def __init__(self, acted: Callable[[Record], None]) -> None:
         self.all: list[Record] = []
+        self._acted = acted
 
     @override
     def acted(self, record: Record) -> None:
         self.all.append(record)
+        self._acted(record)
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [record for record in self.all if isinstance(record, kind)]
@@ -67,8 +70,10 @@ class Records(SandboxObserver):
 
 
 @asynccontextmanager
-async def cluster(*commands: DriverCommand, nodes: int = 1) -> AsyncIterator[tuple[Sandbox, Records]]:
-    records = Records()
+async def cluster(
+    *commands: DriverCommand, nodes: int = 1, acted: Callable[[Record], None] = lambda _: None
+) -> AsyncIterator[tuple[Sandbox, Records]]:
+    records = Records(acted)
     settings = SandboxSettings(nodes=nodes, time_scale=20, commands=tuple(with_distinct_names(commands)))
     async with Sandbox([], settings, observers=[records]) as sandbox:
         yield sandbox, records
@@ -76,12 +81,13 @@ async def cluster(*commands: DriverCommand, nodes: int = 1) -> AsyncIterator[tup
 
 @processes
 async def test_a_driver_in_any_language_registers_on_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_processes, "READY_SECONDS", 100.0)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     plugin = command("plugin", sys.executable, foreign_driver.__file__)
 
     async with cluster(plugin, nodes=2) as (sandbox, records):
-        found = sandbox.informers.objects(RESOURCE_SLICES).values()
-        assert {item["spec"]["nodeName"] for item in found} == {"node-1", "node-2"}
+        found = sandbox.informers.objects(RESOURCE_SLICES)
+        await until(lambda: {item["spec"]["nodeName"] for item in found.values()} == {"node-1", "node-2"})
         assert {record.node for record in records.of(PluginConnected)} == {"node-1", "node-2"}
         assert not records.of(CommandNotReady)
 
@@ -152,7 +158,8 @@ sys.exit(7)
 
 
 @processes
-async def test_a_program_that_exits_at_once_ends_the_sandbox() -> None:
+async def test_a_program_that_exits_at_once_ends_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_processes, "_AT_ONCE_SECONDS", 1000.0)
     with pytest.raises(SandboxError) as caught:
         async with cluster(python("plugin", "print('no oven here'); raise SystemExit(3)"), nodes=1):
             pytest.fail("the sandbox runs")
@@ -218,7 +225,12 @@ async def test_a_plugin_without_a_socket_is_reported(monkeypatch: pytest.MonkeyP
 
 @processes
 async def test_a_plugin_that_the_kubelet_refuses_is_reported_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_processes, "READY_SECONDS", 3.0)
+    monkeypatch.setattr(command_processes, "READY_SECONDS", 1000.0)
+
+    def refused(record: Record) -> None:
+        if isinstance(record, PluginRefused):
+            monkeypatch.setattr(command_processes, "READY_SECONDS", 0.0)
+
     code = """
 import os, socket, time
 server = socket.socket(socket.AF_UNIX)
@@ -226,13 +238,14 @@ server.bind(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"] + "/oven.sock")
 server.listen()
 while True: server.accept()[0].close()
 """
-    async with cluster(python("plugin", code)) as (_, records):
+    async with cluster(python("plugin", code), acted=refused) as (_, records):
         [late] = records.of(CommandNotReady)
         assert any("failed to get plugin info using RPC GetInfo at socket" in cause for cause in late.causes), late
 
 
 @processes
-async def test_a_webhook_program_stands_for_the_service_of_a_configuration() -> None:
+async def test_a_webhook_program_stands_for_the_service_of_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_processes, "READY_SECONDS", 100.0)
     code = SERVER.replace("context.load_cert_chain(sys.argv[2])", "context.load_cert_chain(*sys.argv[2:])")
     hook = python("webhook", code, "{port}", "{cert}", "{key}", service="oven")
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
