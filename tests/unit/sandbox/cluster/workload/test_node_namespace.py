@@ -397,8 +397,8 @@ async def test_files_of_an_image_are_at_their_paths(short: Path, tmp_path: Path)
     (tmp_path / "bin/link-of-test").symlink_to("/templates-of-test/menu")
     (tmp_path / "templates-of-test/menu").write_text("funghi\n")
     async with runtime_in(short) as runtime:
-        config = {"local_image": LocalImage("oven", tmp_path)}
-        await runtime.run(ContainerConfig(POD, "c", 0, "x", ("oven-of-test",), **config))
+        image = LocalImage("oven", tmp_path)
+        await runtime.run(ContainerConfig(POD, "c", 0, "x", ("oven-of-test",), local_image=image))
         await until(lambda: not runtime.containers(POD.uid)[-1].running)
         found = runtime.find(runtime.containers(POD.uid)[-1].id)
         assert found is not None
