@@ -194,25 +194,33 @@ async def test_workloads_without_a_known_image_are_named(monkeypatch: pytest.Mon
     assert "start the sandbox with --image kitchen/oven=DIR" in text
 
 
-@pytest.mark.processes
-async def test_a_hook_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    container = {"name": "c", "image": "x", "command": [sys.executable, "-c", "raise SystemExit(1)"]}
+def work(kind: str, code: str) -> dict[str, Any]:
+    """The spec of a pod or a job that runs Python code."""
+    container = {"name": "c", "image": "x", "command": [sys.executable, "-c", code]}
     spec = {"restartPolicy": "Never", "containers": [container]}
-    chart = rendered(monkeypatch, folder, hook("check", "pre-install", kind="Pod", spec=spec))
+    if kind == "Pod":
+        return {"kind": kind, "spec": spec}
+    return {"apiVersion": "batch/v1", "kind": kind, "spec": {"backoffLimit": 0, "template": {"spec": spec}}}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+async def test_a_hook_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, folder: Path, kind: str) -> None:
+    chart = rendered(monkeypatch, folder, hook("check", "pre-install", **work(kind, "raise SystemExit(1)")))
     async with cluster() as (_, installer):
-        with pytest.raises(SandboxError, match="chart oven-driver: hook Pod check has failed"):
+        with pytest.raises(SandboxError, match=f"chart oven-driver: hook {kind} check has failed"):
             await installer.install(chart)
 
 
 @pytest.mark.processes
-async def test_a_hook_that_has_succeeded_is_deleted(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    container = {"name": "c", "image": "x", "command": [sys.executable, "-c", ""]}
-    spec = {"restartPolicy": "Never", "containers": [container]}
-    done = hook("check", "post-install", policy="hook-succeeded,before-hook-creation", kind="Pod", spec=spec)
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+async def test_a_hook_that_has_succeeded_is_deleted(monkeypatch: pytest.MonkeyPatch, folder: Path, kind: str) -> None:
+    done = hook("check", "post-install", policy="hook-succeeded,before-hook-creation", **work(kind, ""))
     chart = rendered(monkeypatch, folder, done)
     async with cluster() as (sandbox, installer):
         await installer.install(chart)
-        await until(lambda: ("oven-driver", "check") not in sandbox.informers.objects(PODS))
+
+        await until(lambda: not sandbox.informers.objects(PODS))
 
 
 async def test_a_certificate_gets_its_secret_and_webhooks_the_authority() -> None:
