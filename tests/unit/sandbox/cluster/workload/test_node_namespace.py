@@ -426,29 +426,28 @@ async def test_killed_holder_is_replaced(short: Path) -> None:
 
 def test_nothing_is_left_of_a_sandbox_that_was_killed() -> None:
     program = textwrap.dedent("""
-        import asyncio, os
+        import asyncio
+        from dra_kit.kubernetes.resource.objects import PodReference
         from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+        from dra_kit.sandbox.containers.runtime import ContainerConfig
         async def main():
             async with Sandbox([], SandboxSettings(node_namespaces=True)) as sandbox:
-                process = sandbox.nodes[0].runtime.namespace.enter(["x"])[-2]
-                print(process, os.readlink(f"/proc/{process}/ns/mnt"), flush=True)
+                runtime = sandbox.nodes[0].runtime
+                command = ("sh", "-c", "echo $$; sleep 3600")
+                status = await runtime.run(ContainerConfig(PodReference("a", "b", "c"), "d", 0, "e", command))
+                while not (text := runtime.find(status.id).log.text):
+                    await asyncio.sleep(0.01)
+                print(runtime.namespace.enter(["x"])[-2], text, flush=True)
                 await asyncio.Event().wait()
         asyncio.run(main())
     """)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        holder, namespace = process.stdout.readline().split()
+        # the namespaces end with these: the process that holds them, and a container
+        held = process.stdout.readline().split()
         process.kill()
-    _wait_for(lambda: not Path(f"/proc/{holder}").exists())
-    assert namespace not in set(_mount_namespaces())
-
-
-def _mount_namespaces() -> Iterator[str]:
-    for path in Path("/proc").glob("[0-9]*/ns/mnt"):
-        try:
-            yield str(path.readlink())
-        except OSError:
-            continue  # gone, or another user's
+    assert len(held) == 2
+    _wait_for(lambda: not any(Path(f"/proc/{number}").exists() for number in held))
 
 
 def _wait_for(condition: Any) -> None:
