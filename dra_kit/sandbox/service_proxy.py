@@ -25,13 +25,12 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.process.connections import wait_until_readable
 from dra_kit.sandbox.controllers.endpoints import SERVICE_NAME
 from dra_kit.sandbox.informers import SharedInformers, WorkQueue
+from dra_kit.sandbox.kubelet.environment import OWN_SERVICE
 
 COMPONENT: Final = "kube-proxy"
 """What the proxy calls itself in Events."""
 NODE_ADDRESS: Final = "127.0.0.1"
 """Where node ports are."""
-_OWN: Final = ("default", "kubernetes")
-"""The Service of the API server, which pods reach by its own address."""
 _CHUNK: Final = 1 << 16
 _BACKLOG: Final = 128
 _RETRY_SECONDS: Final = 0.1
@@ -74,7 +73,7 @@ def service_routes(services: Iterable[ObjectView], slices: Iterable[ObjectView])
     for service in services:
         key, spec = object_key(service), service["spec"]
         address = spec.get("clusterIP") or "None"
-        if key == _OWN or spec.get("type") == "ExternalName":
+        if key == OWN_SERVICE or spec.get("type") == "ExternalName":
             continue
         for port in spec.get("ports") or ():
             if port.get("protocol", "TCP") != "TCP":

@@ -159,7 +159,8 @@ class JobStrategy(WorkloadStrategy):
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Set the number of pods, and what is done about those that fail."""
         super().default(obj, context)
-        spec = obj.setdefault("spec", {})
+        spec = obj["spec"] = obj.get("spec") or {}
+        spec["template"] = spec.get("template") or {}
         if spec.get("completions") is None and spec.get("parallelism") is None:
             spec["completions"] = 1
         if spec.get("parallelism") is None:
@@ -183,7 +184,8 @@ class JobStrategy(WorkloadStrategy):
         if not spec.get("manualSelector"):
             uid, name = metadata["uid"], metadata.get("name", "")
             labels |= {_UID_LABEL: uid, "controller-uid": uid, _NAME_LABEL: name, "job-name": name}
-            spec["template"].setdefault("metadata", {})["labels"] = labels
+            metadata_of_pods = spec["template"]["metadata"] = spec["template"].get("metadata") or {}
+            metadata_of_pods["labels"] = labels
             selector = spec["selector"] = {**(spec.get("selector") or {})}
             selector["matchLabels"] = {**(selector.get("matchLabels") or {}), _UID_LABEL: uid}
         if labels and not metadata.get("labels"):
@@ -192,13 +194,19 @@ class JobStrategy(WorkloadStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check numbers, modes, and that the selector selects the Job's own pods."""
-        return [*_job_errors(obj["spec"]), *_selector_errors(obj)]
+        return [*_job_errors(obj["spec"]), *_pod_errors(obj["spec"]["template"]), *_selector_errors(obj)]
+
+    @override
+    def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
+        """Warn of what the sandbox's controller of Jobs does not do."""
+        ignored = ("podFailurePolicy", "successPolicy")
+        return [f"spec.{name}: ignored, no controller supports it here" for name in ignored if obj["spec"].get(name)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check that what the running pods were made of does not change."""
         spec, before = obj["spec"], old["spec"]
-        errors = list(_job_errors(spec))
+        errors = [*_job_errors(spec), *_pod_errors(spec["template"])]
         is_elastic = spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
         fixed = [*_FIXED, *(() if is_elastic else ("completions",))]
         if not (before.get("suspend") and not (old.get("status") or {}).get("startTime")):
@@ -237,7 +245,13 @@ def _job_errors(spec: Object) -> Iterator[FieldError]:
     if "/" not in (spec.get("managedBy") or "/"):
         detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
         yield invalid("spec.managedBy", spec["managedBy"], detail)
-    restart, path = (spec["template"].get("spec") or {}).get("restartPolicy"), "spec.template.spec.restartPolicy"
+
+
+def _pod_errors(template: Object) -> Iterator[FieldError]:
+    pod, path = template.get("spec") or {}, "spec.template.spec.restartPolicy"
+    if not pod.get("containers"):
+        yield required("spec.template.spec.containers")
+    restart = pod.get("restartPolicy")
     if restart in {None, "", "Always"}:
         yield required(path, 'valid values: "OnFailure", "Never"')
     elif restart not in {"OnFailure", "Never"}:

@@ -320,7 +320,8 @@ class ProcessRuntime:
     def attach(self, container_id: str) -> AttachedStreams:
         """Connect a client with the process of a container."""
         container = self._containers[container_id]
-        return AttachedStreams(container.log, container.input, once=container.config.stdin_once)
+        once = container.config.stdin_once and not container.config.terminal
+        return AttachedStreams(container.log, container.input, once=once)
 
     async def dial(self, pod_uid: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a port of a pod.

@@ -257,7 +257,8 @@ class FailedCommand:
 class AttachedStreams:
     """The process of a container: :class:`dra_kit.apiserver.pod_streams.CommandStreams`.
 
-    Its errors are part of its output, as they are in its log. A client that ends the input is detached.
+    Its errors are part of its output, as they are in its log. A client that ends the input is detached, or ends the
+    input of the process if that is for one client (``once``).
     """
 
     def __init__(self, log: ContainerLog, end: StreamEnd | None, *, once: bool) -> None:
@@ -285,7 +286,10 @@ class AttachedStreams:
 
     def close_input(self) -> None:
         """See :class:`dra_kit.apiserver.pod_streams.CommandStreams`."""
-        self._tap.add(b"")
+        if self._once and self._input is not None:
+            self._input.close()
+        else:
+            self._tap.add(b"")
 
     def resize(self, width: int, height: int) -> None:
         """See :class:`dra_kit.apiserver.pod_streams.CommandStreams`."""

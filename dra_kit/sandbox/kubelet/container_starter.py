@@ -16,7 +16,7 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import CONFIG_MAPS, SECRETS, SERVICES
 from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
-from dra_kit.kubernetes.resource.objects import init_containers, pod_reference, should_restart
+from dra_kit.kubernetes.resource.objects import init_containers, object_key, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
@@ -29,6 +29,7 @@ from dra_kit.sandbox.containers.runtime import (
 )
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import (
+    OWN_SERVICE,
     NodeFacts,
     container_environment,
     expand_variables,
@@ -179,7 +180,12 @@ class ContainerStarter:
         if pod["spec"].get("enableServiceLinks") is False:
             return dict(own)
         services = (await self._services.client.list(SERVICES, pod["metadata"]["namespace"])).items
-        found = {name: value for service in services for name, value in service_variables(service).items()}
+        found = {
+            name: value
+            for service in services
+            if object_key(service) != OWN_SERVICE
+            for name, value in service_variables(service).items()
+        }
         return {**found, **own}
 
     async def _fetch(self, kind: str, namespace: str, name: str) -> dict[str, Any]:

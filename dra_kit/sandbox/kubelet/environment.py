@@ -36,6 +36,10 @@ class NodeFacts(Struct, frozen=True):
     services: Mapping[str, str] = field(default_factory=dict)
 
 
+OWN_SERVICE = ("default", "kubernetes")
+"""The Service of the API server, which pods reach by its own address."""
+
+
 def service_variables(service: ObjectView) -> dict[str, str]:
     """Return the variables of a Service; none if it has no address (Kubernetes 1.37 ``pkg/kubelet/envvars``)."""
     prefix, spec = service["metadata"]["name"].upper().replace("-", "_"), service["spec"]

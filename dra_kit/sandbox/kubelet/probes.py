@@ -131,7 +131,9 @@ class PodProbes:
             status = next((item for item in running.values() if item.name == container["name"]), None)
             if status is None or status.id in self._tasks or not self._has_process(status):
                 continue
-            probes = {kind: probe for kind in _KINDS if (probe := container.get(f"{kind}Probe"))}
+            probes: dict[ProbeKind, ObjectView] = {
+                kind: probe for kind in _KINDS if (probe := container.get(f"{kind}Probe"))
+            }
             for kind, probe in probes.items():
                 self._verdicts[status.id, kind] = ProbeVerdict(kind, ProbeSettings.of(probe))
             self._tasks[status.id] = [
@@ -247,13 +249,14 @@ class PodProbes:
         first = urlsplit(url).hostname
         try:
             async with asyncio.timeout(timeout):
+                status, location = await self._request(pod_uid, url, headers)
                 for _ in range(_MOST_REDIRECTS):
-                    status, location = await self._request(pod_uid, url, headers)
                     if status not in _REDIRECTS or not location:
                         break
                     url = urljoin(url, location)
                     if urlsplit(url).hostname != first:
                         return ProbeResult(True, "Probe terminated redirects")
+                    status, location = await self._request(pod_uid, url, headers)
         except TimeoutError:
             why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
             return ProbeResult(False, f'Get "{url}": {why}')
@@ -284,9 +287,7 @@ class PodProbes:
             fields = {
                 name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])
             }
-            return int(head[0].split()[1]), fields.get("location", "")
-        except IndexError:
-            raise ValueError(head[0]) from None
+            return int([*head[0].split(), "", ""][1]), fields.get("location", "")
         finally:
             writer.close()
 

@@ -110,6 +110,22 @@ async def test_invalid_jobs_are_rejected(http: Http, body: Object, error: str) -
     assert (status, answer["message"]) == (422, f'Job.batch "j" is invalid: {error}')
 
 
+@pytest.mark.parametrize("spec", [None, {}, {"template": None}, {"template": {}}, {"template": {"spec": None}}])
+async def test_job_without_a_template_is_rejected(http: Http, spec: Any) -> None:
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+
+    status, answer, _ = await http("POST", JOBS, body)
+
+    assert status == 422
+    assert "spec.template.spec.containers: Required value" in answer["message"]
+
+
+async def test_policy_that_has_no_effect_is_reported(http: Http) -> None:
+    _, _, warnings = await http("POST", JOBS, job(podFailurePolicy={"rules": []}))
+
+    assert warnings == ['299 - "spec.podFailurePolicy: ignored, no controller supports it here"']
+
+
 async def test_foreign_selector_is_rejected(http: Http) -> None:
     _, answer, _ = await http("POST", JOBS, job(selector={"matchLabels": {"a": "b"}}))
 

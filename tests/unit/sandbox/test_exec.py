@@ -261,8 +261,8 @@ async def test_attach_reaches_input_and_output(sandbox: Sandbox) -> None:
     process.stdin.write(b"basil\n")
 
     assert await asyncio.wait_for(process.stdout.readline(), 100) == b"got basil\n"
-    process.stdin.close()
-    await asyncio.wait_for(process.wait(), 100)
+    out, _ = await asyncio.wait_for(process.communicate(b""), 100)
+    assert out == b"end\n"
     await until(lambda: phase(sandbox, "echo") == "Succeeded")
 
 

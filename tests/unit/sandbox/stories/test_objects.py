@@ -44,7 +44,10 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
             "{apiVersion: resource.k8s.io/v1alpha3, kind: ResourcePoolStatusRequest, metadata: {name: a}}",
             "this version is off by default; switch it on with --runtime-config resource.k8s.io/v1alpha3=true",
         ),
-        ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}}", "the API server has no kind Job of batch/v1"),
+        (
+            "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}}",
+            "the API server has no kind CronJob of batch/v1",
+        ),
         (
             f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{{POD}}}}}",
             'strict decoding error: unknown field "spec.containers[0].resorces"',

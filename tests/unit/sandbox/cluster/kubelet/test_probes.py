@@ -99,6 +99,7 @@ class TestSandbox:
         await create(sandbox, "start", startupProbe=started, livenessProbe=run("test", "-e", str(tmp_path / "hot")))
 
         await event(sandbox, "start", "Unhealthy")
+        await until(lambda: "running" in status(sandbox, "start")["state"])
         before = status(sandbox, "start")
         (tmp_path / "hot").touch()
         await until(lambda: status(sandbox, "start").get("started"))
@@ -114,6 +115,7 @@ class TestSandbox:
         await create(sandbox, "side", init=sidecar)
 
         await event(sandbox, "side", "Unhealthy")
+        await until(lambda: status(sandbox, "side")["state"])
         before = status(sandbox, "side")["state"]
         (tmp_path / "hot").touch()
 

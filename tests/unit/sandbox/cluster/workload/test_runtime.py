@@ -21,7 +21,7 @@ from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers import processes
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.containers.processes import NetworkNamespace
+from dra_kit.sandbox.containers.processes import NetworkNamespace, socket_in
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
     ContainerExit,
@@ -393,6 +393,20 @@ def add_interfaces(netns: Path) -> bool:
         return subprocess.run([*pair, "peer", "net2", "netns", str(netns)], check=False).returncode == 0
     except OSError:
         return False
+
+
+@pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
+async def test_socket_of_a_network_namespace_connects_inside_it() -> None:
+    network = NetworkNamespace()
+    with socket_in(str(network.path)) as server, socket_in(str(network.path)) as inside, socket_in("") as outside:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        loop = asyncio.get_running_loop()
+
+        await loop.sock_connect(inside, server.getsockname())
+        with pytest.raises(ConnectionRefusedError):
+            await loop.sock_connect(outside, server.getsockname())
+    network.close()
 
 
 @pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
