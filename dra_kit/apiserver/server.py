@@ -168,13 +168,13 @@ class ApiServer:
         """Answer ``pods/log`` with the logs of a source."""
         self.api.pod_log = source
 
-    def call_local_webhooks(self, find: LocalWebhooks) -> None:
-        """Call programs for webhooks whose Service they stand for, by namespace and name, instead of its pods."""
-        self._admission.webhooks.local = find
-
     def serve_streams(self, source: PodStreams) -> None:
         """Answer ``pods/exec``, ``attach`` and ``portforward`` with the streams of a source."""
         self.api.pod_streams = source
+
+    def call_local_webhooks(self, find: LocalWebhooks) -> None:
+        """Call programs for webhooks whose Service they stand for, by namespace and name, instead of its pods."""
+        self._admission.webhooks.local = find
 
     def reset(self) -> None:
         """Delete all objects and the history; call it in the thread that the server runs in."""

@@ -265,6 +265,25 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="give pods network namespaces, for hooks that move interfaces; only root can create them",
 )
 @click.option(
+    "--containers",
+    default="process",
+    show_default=True,
+    type=click.Choice(["process", "podman"]),
+    help="run containers as processes, or have podman run them in their images",
+)
+@click.option(
+    "--node-namespaces/--no-node-namespaces",
+    default=None,
+    help="give each node its own mounts and network, in which its containers run; by default only for nodes with "
+    "--node-files",
+)
+@click.option(
+    "--node-files",
+    multiple=True,
+    metavar="[NODE:]PATH=DIR",
+    help="files that programs on all nodes or one see at PATH, such as /sys=fixtures/sys; may be repeated",
+)
+@click.option(
     "--time-scale",
     default=1.0,
     show_default=True,
@@ -487,6 +506,9 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         webhook=options["webhook"],
         network_namespaces=options["network_namespaces"],
         shapes=node_shapes(options["capacity"], options["labels"]),
+        containers=options["containers"],
+        node_namespaces=options["node_namespaces"],
+        node_files=options["node_files"],
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from msgspec import Struct, field
 
@@ -16,14 +16,22 @@ from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
-from dra_kit.errors import InternalError
+from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
 from dra_kit.sandbox.containers.images import ImageStore, LocalImage
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
-from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.containers.node_namespace import (
+    NodeNamespace,
+    NodePlaces,
+    namespaces_refused,
+    node_addresses,
+    parse_node_files,
+)
+from dra_kit.sandbox.containers.podman_runtime import find_podman
+from dra_kit.sandbox.containers.runtime import ContainerReport
 from dra_kit.sandbox.containers.streams import PodSessions
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
@@ -61,6 +69,11 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         accounts: the service accounts that the roles run as; None for the administrator.
         network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
         shapes: capacity and labels of Nodes, by node name; ``*`` is every node.
+        node_namespaces: give each node a mount and network namespace for its programs and containers. None gives it to
+            nodes that run programs of others, or have files, if this machine allows it.
+        containers: ``process`` runs containers as processes; ``podman`` has it run them in their images, on nodes with
+            namespaces.
+        node_files: folders with files that programs of a node see, as ``[NODE:]PATH=DIR``.
         commands: programs that are drivers, or parts of one.
         images: folders that stand for images.
         charts: names of helm charts that are installed, each in a namespace with its name.
@@ -79,9 +92,17 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     accounts: RoleAccounts | None = None
     network_namespaces: bool = False
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
+    node_namespaces: bool | None = None
+    containers: Literal["process", "podman"] = "process"
+    node_files: tuple[str, ...] = ()
     commands: tuple[DriverCommand, ...] = ()
     images: tuple[LocalImage, ...] = ()
     charts: tuple[str, ...] = ()
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether programs of others run on the nodes: started by the sandbox, or by its user."""
+        return bool(self.charts or any(command.kind == "plugin" for command in self.commands))
 
     @property
     def node_names(self) -> list[str]:
@@ -118,7 +139,7 @@ class Sandbox:
     It is a :class:`dra_kit.sandbox.stories.facts.Cluster`, so that stories run in it.
 
     Raises:
-        ConfigurationError: two drivers have the same name, or a shape of a node is invalid.
+        ConfigurationError: two drivers have the same name, or a shape or files of a node are invalid.
         SandboxError: a driver does not come up; the message says why.
     """
 
@@ -131,6 +152,8 @@ class Sandbox:
     ) -> None:
         self._settings = settings or SandboxSettings()
         check_shapes(self._settings.shapes, self._settings.node_names)
+        self._files = parse_node_files(self._settings.node_files)
+        self._files.check(self._settings.node_names)
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
@@ -143,6 +166,11 @@ class Sandbox:
         self._refusals: Final = RefusedClaims()
         self.directory: Path = Path()
         self.kubeconfig: Path = Path()
+        self.namespaces: str = ""
+        """What node namespaces, or their absence, mean for programs on nodes; empty if it does not matter."""
+        self._has_namespaces = False
+        self._podman = ""
+        self._addresses = node_addresses(self._settings.nodes)
         self.beginning: str = ""
         """A resource version from before the first claim was created."""
         self.control_plane: Final = ControlPlane(
@@ -191,6 +219,7 @@ class Sandbox:
         await self._stack.enter_async_context(ServiceProxy(proxy, self.informers, sessions))
         self.beginning = (await self._client.list(RESOURCE_CLAIMS)).resource_version
         self._write_kubeconfig()
+        await self._choose_namespaces()
         for observer in self._observers:
             observer.started(self)
         await asyncio.gather(*(self._add_node(*place) for place in places.items()))
@@ -251,6 +280,47 @@ class Sandbox:
         admin = RoleCredentials(self.control_plane.credentials(), self.kubeconfig)
         self._access = RoleCredentialsProvider(server, admin, self.directory, self._settings.accounts, files)
 
+    async def _choose_namespaces(self) -> None:
+        """Decide whether nodes get namespaces.
+
+        Raises:
+            SandboxError: they are requested, and this machine does not allow them; or podman is missing.
+        ConfigurationError: podman runs containers, and they are refused.
+        """
+        wanted = self._settings.node_namespaces
+        if self._settings.containers == "podman":
+            self._podman = find_podman()
+            if wanted is False or self._settings.network_namespaces:
+                raise ConfigurationError(
+                    "--containers podman needs nodes with namespaces, whose pods share the network of their node; "
+                    f"leave out {'--no-node-namespaces' if wanted is False else '--network-namespaces'}"
+                )
+            wanted = True
+        if wanted is None and not (self._settings.runs_programs or self._settings.node_files):
+            return
+        refusal = await namespaces_refused() if wanted is not False else None
+        if refusal is not None and (wanted or self._settings.node_files):
+            raise refusal
+        self._has_namespaces = wanted is not False and refusal is None
+        if self._has_namespaces:
+            self.namespaces = (
+                "each node has its own mounts and network: its directories are at /var/lib/kubelet and /var/run/cdi"
+            )
+        elif self._settings.runs_programs:
+            reason = f" ({refusal})" if refusal is not None else ""
+            self.namespaces = (
+                "nodes share the files and ports of this machine: give programs the paths of a node's directories as "
+                f"arguments{reason}"
+            )
+
+    def _namespace_of(self, node: str) -> Callable[[NodePlaces], NodeNamespace] | None:
+        if not self._has_namespaces:
+            return None
+        files, ports = self._files.of(node), (self.control_plane.server.port,)
+        podman = self._podman
+        address = self._addresses[self._settings.node_names.index(node)]
+        return lambda places: NodeNamespace(places, files, ports, address=address, containers=bool(podman))
+
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(
             name,
@@ -264,6 +334,8 @@ class Sandbox:
             intake=self._intake,
             shape=node_shape(self._settings.shapes, name),
             network_namespaces=self._settings.network_namespaces,
+            namespace=self._namespace_of(name),
+            podman=self._podman,
             images=self.images,
         )
         await self._stack.enter_async_context(node)

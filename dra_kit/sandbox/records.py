@@ -216,8 +216,11 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
         command: of the process; empty where the pod leaves it to the image.
         environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
         cdi_devices: qualified names that drivers gave for it.
-        from_claims: what these change in the container. Only the environment is changed here.
-        from_hooks: what NRI plugins change in it, after the claims. Only the environment is changed here.
+        from_claims: what these change in the container.
+        from_hooks: what NRI plugins change in it, after the claims.
+        edits_applied: mounts and device files of both are there; if not, only the environment is changed.
+        hooks_applied: OCI hooks and groups of CDI are there, too.
+        stand_ins: device files for which empty files stand, because this user may not make device files.
         resources: those that NRI plugins set; they are not applied.
         interfaces: names of the network interfaces that hooks moved into its pod.
         exit: how it ended, if it had ended by then; None while it runs.
@@ -232,6 +235,9 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     cdi_devices: tuple[str, ...] = ()
     from_claims: SpecEdits = field(default_factory=SpecEdits)
     from_hooks: SpecEdits = field(default_factory=SpecEdits)
+    edits_applied: bool = False
+    hooks_applied: bool = False
+    stand_ins: tuple[str, ...] = ()
     resources: HookResources = field(default_factory=HookResources)
     interfaces: tuple[str, ...] = ()
     exit: ExitStatus | None = None

@@ -413,7 +413,7 @@ def reapers(sandbox: int) -> list[int]:
     return [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/stat")
-        if (fields := _stat(path)) and fields[1] == str(sandbox) and b"reaper.py" in _read(path.with_name("cmdline"))
+        if (fields := _stat(path)) and fields[1] == str(sandbox) and b"reaper" in _read(path.with_name("cmdline"))
     ]
 
 

@@ -368,8 +368,13 @@ def container_message(
     edits = effective_edits(config, status)
     mounts = [
         *(
-            pb.Mount(destination=path, source=source, type="bind", options=["rbind", "ro"])
-            for path, source in config.mounts.items()
+            pb.Mount(
+                destination=item.path,
+                source=item.source,
+                type="bind",
+                options=["rbind", "ro" if item.read_only else "rw"],
+            )
+            for item in config.mounts
         ),
         *(
             pb.Mount(destination=item.container_path, source=item.host_path, type=item.type, options=item.options)

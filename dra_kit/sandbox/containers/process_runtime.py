@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import secrets
 import shutil
@@ -11,21 +10,21 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubelet.nri import CallError
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
+from dra_kit.sandbox.containers.node_namespace import NodeNamespace
 from dra_kit.sandbox.containers.nri import (
     REQUEST_TIMEOUT,
     HookAdjustment,
@@ -41,19 +40,24 @@ from dra_kit.sandbox.containers.processes import (
     NetworkNamespace,
     PodNetwork,
     ReaperClient,
-    find_program,
+    device_order,
     image_environment,
     mount_error,
+    mount_orders,
     socket_in,
-    start_error,
+    start_failure,
+    volume_order,
 )
 from dra_kit.sandbox.containers.runtime import (
     ContainerConfig,
     ContainerExit,
+    ContainerReport,
     ContainerStatus,
     PodSandbox,
     SandboxConfig,
-    effective_edits,
+    environment_of,
+    utc_now,
+    without_process,
 )
 from dra_kit.sandbox.containers.streams import (
     AttachedStreams,
@@ -69,7 +73,6 @@ _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
-_SCHEME: Final = "local-process://"
 _POLL: Final = 0.02
 _LOCALHOST: Final = "127.0.0.1"
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
@@ -78,7 +81,9 @@ T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class _Container(Struct):
+class Container(Struct):
+    """A container of the runtime, as it is now."""
+
     config: ContainerConfig
     status: ContainerStatus
     directory: Path
@@ -95,7 +100,7 @@ class _Container(Struct):
         """Change it as NRI plugins ask, before it starts."""
         if adjusted.command:
             self.config = replace(self.config, command=adjusted.command, arguments_only=False)
-        variables = {**self.status.environment, **_variables(adjusted.edits)}
+        variables = {**self.status.environment, **environment_of(adjusted.edits)}
         for name in adjusted.removed:
             variables.pop(name, None)
         self.status = replace(
@@ -107,6 +112,7 @@ class _Container(Struct):
         return container_message(sandbox, self.config, self.status, started=self.started)
 
     def report(self) -> ContainerReport:
+        """Return it as the sandbox shows it."""
         return ContainerReport(self.config, self.status, self.log, self.has_process)
 
 
@@ -115,7 +121,8 @@ class ProcessRuntime:
 
     A container is a process group with the environment of the pod and of CDI, an empty working directory, and the
     volumes of the kubelet where the kernel lets this user mount; else :data:`MOUNTS_VARIABLE` says where they are. It
-    shares all other files, network and users with this machine. Unlike the first process of a PID namespace, it is
+    shares all other files, network and users with this machine, or with its node's namespace, in which mounts and
+    device files of CDI are made, too. Unlike the first process of a PID namespace, it is
     terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
     is killed.
 
@@ -136,10 +143,15 @@ class ProcessRuntime:
             it if hooks have moved an interface there; it has no other network then.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
+        namespace: what containers run in, which is opened with the runtime; None for this machine.
     """
 
-    version: str = f"{_SCHEME}1"
+    scheme: ClassVar[str] = "local-process://"
+    """With what the IDs of its containers begin."""
+    version: str = f"{scheme}1"
     """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
+    runs_images: ClassVar[bool] = False
+    """Whether containers run in their image."""
 
     def __init__(
         self,
@@ -152,11 +164,12 @@ class ProcessRuntime:
         nri_timeout: float = REQUEST_TIMEOUT,
         network_namespaces: bool = False,
         node_directory: Path | None = None,
+        namespace: NodeNamespace | None = None,
     ) -> None:
         self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
         self._intake = intake or OutputReader()
-        self._containers: dict[str, _Container] = {}
+        self._containers: dict[str, Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
         self._listeners: list[tuple[Callable[[str], None], Callable[[str], None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
@@ -177,20 +190,40 @@ class ProcessRuntime:
             directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
         directory.mkdir(parents=True, exist_ok=True)
         self._root = directory
-        self._processes = ReaperClient(self._root, self._ended)
+        self.namespace: NodeNamespace | None = namespace
+        """The namespace of the node; None if containers share the mounts and the network of this machine."""
+        self._processes = (
+            ReaperClient(self._root, self._ended)
+            if namespace is None
+            else ReaperClient(self._root, self._ended, node=namespace.order, entered=namespace.entered)
+        )
         self._commands = ContainerCommands(self._processes)
 
     async def __aenter__(self) -> Self:
+        self.prepare()
+        if self.namespace is not None:
+            try:
+                await self.namespace.open(self._processes)
+            except BaseException:
+                await self.__aexit__()
+                raise
         if self._network_namespaces:
             NetworkNamespace().close()  # it may be forbidden
         if self.nri is not None:
             await self._stack.enter_async_context(self.nri)
         return self
 
+    def prepare(self) -> None:
+        """Create what the runtime needs before its first process starts."""
+        if self.namespace is not None:
+            self.namespace.prepare()
+
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
         while self._work:
             await asyncio.wait(self._work)
+        if self.namespace is not None:
+            await self.namespace.close()
         await self._processes.close()
         for container in self._containers.values():
             self._settle(container)
@@ -220,7 +253,7 @@ class ProcessRuntime:
             return
         start = self._sandbox_starts.get(uid)
         if start is None:
-            start = self._sandbox_starts[uid] = self._begin(self._run_sandbox(config))
+            start = self._sandbox_starts[uid] = self.begin(self._run_sandbox(config))
             start.add_done_callback(lambda _: self._sandbox_starts.pop(uid))
         await asyncio.shield(start)
 
@@ -235,7 +268,7 @@ class ProcessRuntime:
         if sandbox is None or sandbox.stopped:
             return
         self._sandboxes[pod_uid] = stopped = replace(sandbox, stopped=True, left=self._interfaces(sandbox))
-        await asyncio.shield(self._begin(self._stop_sandbox(stopped)))
+        await asyncio.shield(self.begin(self._stop_sandbox(stopped)))
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
         """Start a container; if it cannot start, it counts as exited with the reason ``StartError``.
@@ -243,23 +276,15 @@ class ProcessRuntime:
         Raises:
             KubeletError: an NRI plugin rejects the container, and it does not exist.
         """
-        identity = f"{_SCHEME}{secrets.token_hex(16)}"
+        identity = f"{self.scheme}{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
-        image = config.local_image
-        variables = {
-            **image_environment(config.hostname, directory),
-            **(image.environment if image else {}),
-            **config.environment,
-            **_variables(config.edits),
-        }
-        if image is not None:
-            variables["PATH"] = image.path(variables["PATH"])
-        status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
-        container = _Container(config, status, directory, ContainerLog(self._output_limit))
+        variables = self._environment(config, directory)
+        status = ContainerStatus(identity, config.name, config.attempt, config.image, utc_now(), environment=variables)
+        container = Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
         self._forget_attempts(config)
         # a kubelet that ends meanwhile leaves no container half started
-        work = self._begin(self._run(identity, container))
+        work = self.begin(self._run(identity, container))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -304,7 +329,10 @@ class ProcessRuntime:
         Raises:
             OSError: the connection is refused.
         """
-        connection = socket_in(self._network_path(pod_uid))
+        path = self._network_path(pod_uid)
+        if self.namespace is not None and not path:
+            return await asyncio.open_connection(sock=await self.namespace.connect(port))
+        connection = socket_in(path)
         try:
             await asyncio.get_running_loop().sock_connect(connection, (_LOCALHOST, port))
             return await asyncio.open_connection(sock=connection)
@@ -318,7 +346,7 @@ class ProcessRuntime:
         if not container.status.running:
             return
         if not container.has_process:
-            self._end(container, ContainerExit(0, "Completed", _now()))
+            self._end(container, ContainerExit(0, "Completed", utc_now()))
             return
         loop = asyncio.get_running_loop()
         kill_at = loop.time() + grace
@@ -329,7 +357,7 @@ class ProcessRuntime:
         if container.killer is not None:
             container.killer.cancel()
         container.kill_at = kill_at
-        container.killer = loop.call_at(kill_at, self._processes.kill, container_id)
+        container.killer = loop.call_at(kill_at, self._kill, container_id)
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
         """Return the containers of a pod, including exited ones, oldest first."""
@@ -380,11 +408,11 @@ class ProcessRuntime:
         running = {identity: item for identity, item in self._containers.items() if item.status.running}
         for identity, container in running.items():
             if container.has_process:
-                self._processes.kill(identity)
+                self._kill(identity)
         while any(item.status.running and item.has_process for item in running.values()):  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
         for container in running.values():
-            container.status = replace(container.status, exit=ContainerExit(_UNKNOWN, "Unknown", _now()))
+            container.status = replace(container.status, exit=ContainerExit(_UNKNOWN, "Unknown", utc_now()))
             self._settle(container)
         for container in self._containers.values():
             container.status = replace(container.status, before_boot=True)
@@ -438,7 +466,7 @@ class ProcessRuntime:
 
     def nri_update(self, container_id: str, resources: pb.LinuxResources) -> None:
         """See :class:`dra_kit.sandbox.containers.nri.NriState`."""
-        container = self._containers.get(f"{_SCHEME}{container_id}")
+        container = self._containers.get(f"{self.scheme}{container_id}")
         if container is not None:
             changed = merge_resources(container.status.resources, resources)
             container.status = replace(container.status, resources=changed)
@@ -447,7 +475,7 @@ class ProcessRuntime:
 
     # ---
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do something to its end, even if the kubelet that waits for it stops."""
 
         def end(task: asyncio.Task[T]) -> None:
@@ -493,16 +521,14 @@ class ProcessRuntime:
             self._networks.popitem()[1].close()
 
     def _announce(
-        self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: _Container | None = None
+        self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: Container | None = None
     ) -> None:
         """Inform plugins, and do not wait for them; in the order of the calls."""
         created = container is None or container.created
         if self.nri is not None and self.nri.plugins and sandbox is not None and created:
-            self._begin(self._inform(event, sandbox, container))
+            self.begin(self._inform(event, sandbox, container))
 
-    async def _inform(
-        self, event: pb.Event.ValueType, sandbox: PodSandbox, container: _Container | None = None
-    ) -> None:
+    async def _inform(self, event: pb.Event.ValueType, sandbox: PodSandbox, container: Container | None = None) -> None:
         """Inform plugins of what they cannot prevent."""
         if self.nri is None:
             return
@@ -514,39 +540,48 @@ class ProcessRuntime:
         except CallError as error:
             logger.warning("event %s of pod %s: %s", pb.Event.Name(event), sandbox.config.pod, error)
 
-    async def _run(self, identity: str, container: _Container) -> None:
+    async def _run(self, identity: str, container: Container) -> None:
         """Create a container as the plugins want it, and start it."""
         sandbox = self._sandboxes.get(container.config.pod.uid)
         if self.nri is not None and sandbox is not None:
             try:
                 adjusted = await self.nri.create_container(sandbox, container.message(sandbox))
             except CallError as error:
-                del self._containers[identity]
-                shutil.rmtree(container.directory, ignore_errors=True)
+                self._drop(identity, container)
                 for event in (pb.STOP_CONTAINER, pb.REMOVE_CONTAINER):  # other plugins may have done something
                     await self._inform(event, sandbox, container)
                 raise KubeletError(f"failed to get NRI adjustment for container: {error.message}") from None
             container.adjust(adjusted)
             container.created = True
             await self._inform(pb.POST_CREATE_CONTAINER, sandbox, container)
-        for path, source in container.report().mounts.items():
-            if self._is_missing(source):
-                self._refuse(container, mount_error(source, path))
-                return
+        if self.namespace is None:
+            for path, source in container.report().mounts.items():
+                if self._is_missing(source):
+                    self._refuse(container, mount_error(source, path))
+                    return
         if self.nri is not None and sandbox is not None:
             try:
                 await self.nri.container_event(pb.START_CONTAINER, sandbox, container.message(sandbox))
             except CallError as error:
                 self._refuse(container, f"NRI container start failed: {error.message}")
                 return
-        if container.config.command and not container.config.arguments_only:
-            await self._start(identity, container)
+        if self._has_process(container.config):
+            try:
+                await self._start(identity, container)
+            except KubeletError:
+                self._drop(identity, container)
+                raise
         else:
             container.has_process = False
-            container.log.append(_explanation(container.config).encode(), time.time_ns())
+            container.log.append(without_process(container.config).encode(), time.time_ns())
         if sandbox is not None and container.status.running:
             container.started = True
             await self._inform(pb.POST_START_CONTAINER, sandbox, container)
+
+    def _drop(self, identity: str, container: Container) -> None:
+        """Forget a container that does not exist after all."""
+        del self._containers[identity]
+        shutil.rmtree(container.directory, ignore_errors=True)
 
     def _is_missing(self, source: str) -> bool:
         where = self._node_directory
@@ -559,37 +594,63 @@ class ProcessRuntime:
             if same and item.config.attempt <= config.attempt - _ATTEMPTS:
                 item.log.discard()
 
-    async def _start(self, identity: str, container: _Container) -> None:
-        command = container.config.command
-        image = container.config.local_image
-        program = find_program(image.program(command[0]) if image else command[0], container.status.environment)
-        if program is None:
-            self._refuse(container, start_error(command[0], None))
-            return
-        mounts = container.config.mounts
-        unmounted = mounts and {MOUNTS_VARIABLE: ":".join(f"{path}={source}" for path, source in mounts.items())}
-        streams = open_main(container.config, self._intake, container.log)
+    def _environment(self, config: ContainerConfig, directory: Path) -> dict[str, str]:
+        """Return the variables of a container before it is created."""
+        image = config.local_image
+        variables = {
+            **image_environment(config.hostname, directory),
+            **(image.environment if image else {}),
+            **config.environment,
+            **environment_of(config.edits),
+        }
+        if image is not None and self.namespace is None:  # there, its files are at their paths
+            variables["PATH"] = image.path(variables["PATH"])
+        return variables
+
+    def _has_process(self, config: ContainerConfig) -> bool:
+        """Return whether a process runs in a container."""
+        return bool(config.command and not config.arguments_only)
+
+    def _kill(self, identity: str) -> None:
+        """Kill the processes of a container."""
+        self._processes.kill(identity)
+
+    async def _start(self, identity: str, container: Container) -> None:
+        config, command = container.config, container.config.command
+        in_node, image = self.namespace is not None, config.local_image
+        beside = None if in_node else image
+        # volumes that others share are this machine's: what is mounted in them would have to be seen here
+        volumes = [] if not in_node and any(mount.shared for mount in config.mounts) else config.mounts
+        places = ":".join(f"{mount.path}={mount.source}" for mount in config.mounts)
+        unmounted = {MOUNTS_VARIABLE: places} if places else {}
+        edits = container.report().edits
+        streams = open_main(config, self._intake, container.log)
         container.pipe, container.input = streams.pipe, streams.input
         try:
-            number, mounted = await self._processes.start(
+            result = await self._processes.start(
                 identity,
                 command,
-                executable=program,
+                executable=beside.program(command[0]) if beside else command[0],
                 environment={**container.status.environment, **self._mark},
-                directory=image.working_directory(container.directory) if image else container.directory,
+                directory=beside.working_directory(container.directory) if beside else container.directory,
                 streams=streams.child,
-                terminal=container.config.terminal,
-                mounts={} if container.config.shares_mounts else mounts,
+                terminal=config.terminal,
+                mounts=[*map(volume_order, volumes), *(mount_orders(edits) if in_node else ())],
+                devices=[*map(device_order, edits.device_nodes)] if in_node else [],
+                image=str(image.directory) if image and in_node else "",
+                own_devices=in_node and not config.privileged,
+                shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
-                network=self._network_path(container.config.pod.uid),
+                network=self._network_path(config.pod.uid),
             )
         finally:
             streams.close_child()
-        if mounts and not mounted:
+        if unmounted and not result.mounted:
             known = container.status.environment
             container.status = replace(container.status, environment={**known, **unmounted})
-        if number:
-            self._refuse(container, start_error(command[0], number))
+        container.status = replace(container.status, edits_applied=in_node, stand_ins=result.stand_ins)
+        if result.number:
+            self._refuse(container, start_failure(command[0], result))
 
     def _network_path(self, pod_uid: str) -> str:
         """Return the network namespace in which containers of a pod run; empty for that of this machine."""
@@ -597,9 +658,9 @@ class ProcessRuntime:
         network = self._networks.get(sandbox.id) if sandbox else None
         return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
 
-    def _refuse(self, container: _Container, message: str) -> None:
+    def _refuse(self, container: Container, message: str) -> None:
         container.status = replace(
-            container.status, exit=ContainerExit(_START_ERROR, "StartError", _now(), message=message)
+            container.status, exit=ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)
         )
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
@@ -611,19 +672,19 @@ class ProcessRuntime:
             self.program_ended(identity, code)
             return
         code = 128 - code if code < 0 else code
-        self._end(container, ContainerExit(code, "Error" if code else "Completed", _now()))
+        self._end(container, ContainerExit(code, "Error" if code else "Completed", utc_now()))
 
-    def _end(self, container: _Container, how: ContainerExit) -> None:
+    def _end(self, container: Container, how: ContainerExit) -> None:
         container.status = replace(container.status, exit=how)
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
         self._changed(container)
 
-    def _changed(self, container: _Container) -> None:
+    def _changed(self, container: Container) -> None:
         for changed, _ in list(self._listeners):
             changed(container.config.pod.uid)
 
-    def _settle(self, container: _Container) -> None:
+    def _settle(self, container: Container) -> None:
         if container.pipe is not None:
             # all that the process itself wrote is in it by now
             container.pipe.finish()
@@ -635,61 +696,5 @@ class ProcessRuntime:
             container.killer.cancel()
 
 
-def _variables(edits: SpecEdits) -> dict[str, str]:
-    return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
-
-
 def _name(pod: PodReference) -> tuple[str, str]:
     return pod.namespace, pod.name
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
-def _explanation(config: ContainerConfig) -> str:
-    given = "only arguments for its image's command" if config.arguments_only else "no command"
-    return (
-        f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
-        "nothing runs; it counts as running until its pod is deleted\n"
-    )
-
-
-class ContainerReport(Struct, frozen=True):
-    """A container at one moment.
-
-    Attributes:
-        config: the config from the kubelet. The mounts, device nodes, hooks, network devices, groups and resctrl
-            settings of ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here.
-    """
-
-    config: ContainerConfig
-    status: ContainerStatus
-    log: ContainerLog
-    has_process: bool
-
-    @property
-    def edits(self) -> SpecEdits:
-        """What CDI devices and NRI plugins change in the container."""
-        return effective_edits(self.config, self.status)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The whole environment of the process."""
-        return self.status.environment
-
-    @property
-    def device_nodes(self) -> Mapping[str, str]:
-        """Type and numbers of the device files of ``edits``, such as ``c 195:0``, by path.
-
-        What CDI leaves to the runtime, which takes it from the host's file, is left out.
-        """
-        return {
-            node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
-            for node in self.edits.device_nodes
-        }
-
-    @property
-    def mounts(self) -> Mapping[str, str]:
-        """The host's path of the mounts of ``edits``, by path in the container."""
-        return {mount.container_path: mount.host_path for mount in self.edits.mounts}

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
-import fcntl
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -27,12 +26,38 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from dra_kit.errors import SandboxError
-from dra_kit.sandbox.containers import reaper
+from msgspec import Struct
 
-_SCRIPT: Final = Path(reaper.__file__)
+from dra_kit.errors import SandboxError
+from dra_kit.kubelet.cdi.spec import DeviceNode, SpecEdits
+from dra_kit.sandbox.containers import reaper
+from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, raise_loopback
+from dra_kit.sandbox.containers.runtime import VolumeMount
+
+_ABOVE: Final = Path(reaper.__file__).parents[len(reaper.__name__.split(".")) - 1]
+# neither the environment nor the site packages of this process concern it
+_REAPER: Final = (
+    sys.executable, "-I", "-S", "-c",
+    f"import sys; sys.path.append({str(_ABOVE)!r}); from {reaper.__name__} import main; main(sys.argv[1:])",
+)  # fmt: skip
 _CLOSE_SECONDS: Final = 10.0
 T = TypeVar("T")
+
+
+class StartResult(Struct, frozen=True):
+    """How the start of a process went.
+
+    Attributes:
+        number: 0, or the ``errno`` that says why it could not be started.
+        mounted: it sees what was to be mounted.
+        mount: source and target of the mount that failed, and whether it is a device file; None for another failure.
+        stand_ins: device files for which empty files stand, because this user may not make device files.
+    """
+
+    number: int = 0
+    mounted: bool = False
+    mount: tuple[str, str, bool] | None = None
+    stand_ins: tuple[str, ...] = ()
 
 
 class ReaperClient:
@@ -42,15 +67,86 @@ class ReaperClient:
         root: their working directory; removed when they have exited together with this process.
         ended: called with the identity and the exit code of each process that exits. For a signal, the code is minus
             the signal's number.
+        node: what :func:`dra_kit.sandbox.containers.mounts.enter_node` mounts: all processes are in namespaces of their
+            own; None for those of this process.
+        entered: called when there are such namespaces; again when others replace them, because the reaper was killed.
     """
 
-    def __init__(self, root: Path, ended: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        ended: Callable[[str, int], None],
+        *,
+        node: Mapping[str, Any] | None = None,
+        entered: Callable[[], None] = lambda: None,
+    ) -> None:
         self._root = root
         self._ended = ended
+        self._node = node
+        self._entered = entered
         self._reaper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._starting: dict[str, asyncio.Future[tuple[int, bool]]] = {}
+        self._starting: dict[str, asyncio.Future[StartResult]] = {}
+        self._asked: dict[str, asyncio.Future[tuple[Mapping[str, Any], int | None]]] = {}
         self._running: set[str] = set()
+
+    @property
+    def process(self) -> int | None:
+        """The ID of the reaper's process, whose namespaces all processes share; None while there is none."""
+        return None if self._reaper is None else self._reaper.pid
+
+    async def enter(self) -> None:
+        """Have the reaper start in its namespaces, if it has not.
+
+        Raises:
+            SandboxError: this machine does not allow it; the text is the reason alone.
+        """
+        if self._control is None:
+            ready = self._ask("ready")
+            self._start_reaper()
+            message, _ = await ready
+            if reason := message["ready"]:
+                raise SandboxError(reason)
+
+    async def open_socket(self, family: int, kind: int) -> socket.socket:
+        """Return a new socket in the network of the processes.
+
+        Raises:
+            OSError: the reaper is gone.
+        """
+        identity = secrets.token_hex(8)
+        answer = self._ask(identity)
+        self._order({"socket": identity, "family": int(family), "kind": int(kind)})
+        _, descriptor = await answer
+        if descriptor is None:
+            raise OSError(errno.EIO, "the namespaces of the node are gone")
+        found = socket.socket(fileno=descriptor)
+        found.setblocking(False)
+        return found
+
+    async def look(self, path: str, create: str = "", mode: int = 0o755) -> int:
+        """Return the mode of a file as the processes see it, with its type.
+
+        Args:
+            path: where.
+            create: ``file`` or ``directory``, to create it if it does not exist.
+            mode: permissions of a file that is created.
+
+        Raises:
+            OSError: it does not exist, or cannot be created.
+        """
+        identity = secrets.token_hex(8)
+        answer = self._ask(identity)
+        self._order({"look": identity, "path": path, "create": create, "mode": mode})
+        message, _ = await answer
+        if number := message.get("errno", errno.EIO):
+            raise OSError(number, os.strerror(number), path)
+        return int(message["mode"])
+
+    def _ask(self, identity: str) -> asyncio.Future[tuple[Mapping[str, Any], int | None]]:
+        answer: asyncio.Future[tuple[Mapping[str, Any], int | None]] = asyncio.get_running_loop().create_future()
+        self._asked[identity] = answer
+        return answer
 
     def expect(self) -> None:
         """Have the reaper start: it takes as long as a driver takes to prepare a claim."""
@@ -67,25 +163,32 @@ class ReaperClient:
         environment: Mapping[str, str],
         directory: Path,
         streams: Sequence[int],
-        mounts: Mapping[str, str],
-        unmounted: Mapping[str, str],
+        mounts: Sequence[Mapping[str, Any]] = (),
+        devices: Sequence[Mapping[str, Any]] = (),
+        image: str = "",
+        own_devices: bool = False,
+        shares: bool = False,
+        unmounted: Mapping[str, str] | None = None,
         network: str = "",
         join: str = "",
         terminal: bool = False,
-    ) -> tuple[int, bool]:
+    ) -> StartResult:
         """Start a process in a separate session.
-
-        Return 0, or the ``errno`` that says why it could not be started, and whether it sees the mounts.
 
         Args:
             identity: identifies the process in later calls.
             arguments: the first one is the name of the program.
-            executable: the path of the program.
+            executable: the path of the program; a name without a slash is looked for in the environment's ``PATH``.
             environment: the complete environment.
             directory: the working directory.
             streams: the file descriptors for its input, output and errors; the caller closes them.
-            mounts: folders by the path at which the process sees them, if this machine allows the user to mount.
-            unmounted: variables in addition, if it does not.
+            mounts: what the process sees at other paths, if this machine allows the user to mount; these and the next
+                four as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
+            devices: device files.
+            image: a folder whose files it sees at their paths in it; empty for none.
+            own_devices: it has those device files alone.
+            shares: others see what it mounts in the directories of the node.
+            unmounted: variables in addition, if it does not allow it.
             network: the path of its network namespace; empty for that of this process.
             join: the identity of a running process whose namespaces it enters; empty for none.
             terminal: ``streams`` are a terminal, which becomes its controlling one.
@@ -96,8 +199,12 @@ class ReaperClient:
             "executable": executable,
             "env": dict(environment),
             "directory": str(directory),
-            "mounts": dict(mounts),
-            "unmounted": dict(unmounted),
+            "mounts": list(mounts),
+            "devices": list(devices),
+            "image": image,
+            "own_devices": own_devices,
+            "shares": shares,
+            "unmounted": dict(unmounted or {}),
             "network": network,
             "join": join,
             "terminal": terminal,
@@ -105,8 +212,8 @@ class ReaperClient:
         control = self._control or self._start_reaper()
         data = json.dumps(order).encode()
         if len(data) > reaper.LARGEST_MESSAGE:
-            return errno.E2BIG, False
-        answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
+            return StartResult(errno.E2BIG)
+        answer: asyncio.Future[StartResult] = asyncio.get_running_loop().create_future()
         self._starting[identity] = answer
         try:
             while True:
@@ -117,7 +224,7 @@ class ReaperClient:
                     await asyncio.sleep(0.005)
             return await answer
         except OSError as error:
-            return error.errno or 0, False
+            return StartResult(error.errno or errno.EIO)
         finally:
             self._starting.pop(identity, None)
 
@@ -142,8 +249,7 @@ class ReaperClient:
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, reaper.LARGEST_MESSAGE)
             self._reaper = subprocess.Popen(
-                # neither the environment nor the site packages of this process concern it
-                [sys.executable, "-I", "-S", str(_SCRIPT), str(theirs.fileno()), str(self._root)],
+                [*_REAPER, str(theirs.fileno()), str(self._root), *([json.dumps(self._node)] if self._node else [])],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
@@ -173,8 +279,9 @@ class ReaperClient:
     def _hear(self) -> None:
         control = self._control
         while control is not None:
+            descriptors: list[int] = []
             try:
-                data = control.recv(reaper.LARGEST_MESSAGE)
+                data, descriptors, _, _ = socket.recv_fds(control, reaper.LARGEST_MESSAGE, 1)
             except BlockingIOError:
                 return
             except OSError:
@@ -182,23 +289,32 @@ class ReaperClient:
             if not data:
                 self._lose_reaper()
                 return
-            self._learn(json.loads(data))
+            self._learn(json.loads(data), *descriptors)
             control = self._control
 
-    def _learn(self, message: Mapping[str, Any]) -> None:
+    def _learn(self, message: Mapping[str, Any], descriptor: int | None = None) -> None:
         if (identity := message.get("started")) is not None:
             self._running.add(identity)
-            self._answer(identity, 0, mounted=message["mounted"])
+            self._answer(identity, StartResult(mounted=message["mounted"], stand_ins=tuple(message["stand_ins"])))
         elif (identity := message.get("failed")) is not None:
-            self._answer(identity, message["errno"])
+            mount = message["mount"]
+            self._answer(identity, StartResult(message["errno"], mount=tuple(mount) if mount else None))
+        elif (identity := message.get("ended")) is not None:
+            self._running.discard(identity)
+            self._ended(identity, os.waitstatus_to_exitcode(message["status"]))
         else:
-            self._running.discard(message["ended"])
-            self._ended(message["ended"], os.waitstatus_to_exitcode(message["status"]))
+            if message.get("ready") == "":
+                self._entered()
+            asked = self._asked.pop("ready" if "ready" in message else message.get("socket") or message["looked"], None)
+            if asked is not None and not asked.done():
+                asked.set_result((message, descriptor))
+            elif descriptor is not None:
+                os.close(descriptor)
 
-    def _answer(self, identity: str, number: int, *, mounted: bool = False) -> None:
+    def _answer(self, identity: str, result: StartResult) -> None:
         answer = self._starting.get(identity)
         if answer is not None and not answer.done():
-            answer.set_result((number, mounted))
+            answer.set_result(result)
 
     def _lose_reaper(self) -> None:
         """React to the death of the reaper: the kernel has killed what it had started."""
@@ -208,7 +324,11 @@ class ReaperClient:
             gone.wait()
         for answer in self._starting.values():
             if not answer.done():
-                answer.set_result((errno.EIO, False))
+                answer.set_result(StartResult(errno.EIO))
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_result(({"ready": "its reaper has ended"}, None))
+        self._asked.clear()
         lost, self._running = self._running, set()
         for identity in lost:
             self._ended(identity, -9)
@@ -231,11 +351,36 @@ def image_environment(hostname: str, home: Path) -> dict[str, str]:
     return {"PATH": path, "HOSTNAME": hostname, "HOME": str(home)}
 
 
-def find_program(command: str, environment: Mapping[str, str]) -> str | None:
-    """Return the path of a command's program; a name without a slash is looked for in the container's ``PATH``."""
-    if "/" in command:
-        return command
-    return shutil.which(command, path=environment.get("PATH", ""))
+def volume_order(mount: VolumeMount) -> dict[str, Any]:
+    """Return a volume as the reaper mounts it."""
+    options = ["ro"] if mount.read_only else []
+    return {"source": mount.source, "target": mount.path, "type": "bind", "options": options}
+
+
+def mount_orders(edits: SpecEdits) -> list[dict[str, Any]]:
+    """Return mounts of CDI as the reaper makes them."""
+    return [
+        {"source": item.host_path, "target": item.container_path, "type": item.type, "options": list(item.options)}
+        for item in edits.mounts
+    ]
+
+
+def device_order(node: DeviceNode) -> dict[str, Any]:
+    """Return a device file of CDI as the reaper makes it."""
+    numbers = [node.type or "c", node.major, node.minor] if node.type and node.major else None
+    return {"path": node.path, "source": node.host_path or node.path, "numbers": numbers, "mode": node.file_mode}
+
+
+def start_failure(command: str, result: StartResult) -> str:
+    """Return containerd's text for a process that could not be started."""
+    if result.mount is None:
+        missing = result.number == errno.ENOENT and "/" not in command
+        return start_error(command, None if missing else result.number)
+    source, target, is_device = result.mount
+    reason = os.strerror(result.number).lower()
+    if is_device:
+        return f'CDI device injection failed: failed to stat CDI host device "{source}": {reason}'
+    return mount_error(source, target, reason)
 
 
 def start_error(command: str, number: int | None) -> str:
@@ -253,12 +398,22 @@ def start_error(command: str, number: int | None) -> str:
             return f'{START_LAYERS}exec: "{command}": {os.strerror(number).lower()}'
 
 
-def mount_error(source: str, target: str) -> str:
-    """Return containerd's text for a mount of a file that does not exist."""
+def mount_error(source: str, target: str, reason: str = "no such file or directory") -> str:
+    """Return containerd's text for a mount that failed, by default because the file does not exist."""
     return (
         f'{START_LAYERS}error mounting "{source}" to rootfs at "{target}": mount src={source}, dst={target}, '
-        "dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: no such file or directory"
+        f"dstFd=/proc/thread-self/fd/8, flags=MS_BIND|MS_REC: {reason}"
     )
+
+
+def enter_arguments(process: int, arguments: Sequence[str]) -> list[str]:
+    """Return a command that runs another one in the namespaces of a process."""
+    return [*_REAPER, "enter", str(process), *arguments]
+
+
+def probe_arguments() -> list[str]:
+    """Return a command that fails, and says why, where this user cannot have a reaper with namespaces of its own."""
+    return [*_REAPER, "probe"]
 
 
 MARK_VARIABLE: Final = "DRA_KIT_SANDBOX_MARK"
@@ -335,10 +490,6 @@ class ProcessHandle:
         return bool(waiting.poll(max(0.0, seconds) * 1000))
 
 
-_CLONE_NEWNET: Final = 0x40000000
-_SIOCGIFFLAGS: Final = 0x8913
-_SIOCSIFFLAGS: Final = 0x8914
-_IFF_UP: Final = 1
 _LOOPBACK: Final = "lo"
 
 
@@ -402,7 +553,7 @@ class NetworkNamespace:
         """See :class:`PodNetwork`."""
 
         def enter() -> tuple[str, ...]:
-            _check(_LIBC.setns(self._descriptor, _CLONE_NEWNET))
+            check(_LIBC.setns(self._descriptor, NEW_NETWORK))
             return tuple(name for _, name in socket.if_nameindex() if name != _LOOPBACK)
 
         return _in_thread(enter)
@@ -426,7 +577,7 @@ def socket_in(network: str) -> socket.socket:
         if network:
             descriptor = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _check(_LIBC.setns(descriptor, _CLONE_NEWNET))
+                check(_LIBC.setns(descriptor, NEW_NETWORK))
             finally:
                 os.close(descriptor)
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -438,11 +589,8 @@ def socket_in(network: str) -> socket.socket:
 
 def _unshare() -> int:
     """Return a descriptor of a new namespace, in which the loopback interface is up, as in a pod."""
-    _check(_LIBC.unshare(_CLONE_NEWNET))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        request = struct.pack("16sh14x", _LOOPBACK.encode(), 0)
-        flags = struct.unpack("16sh14x", fcntl.ioctl(control, _SIOCGIFFLAGS, request))[1]
-        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh14x", _LOOPBACK.encode(), flags | _IFF_UP))
+    check(_LIBC.unshare(NEW_NETWORK))
+    raise_loopback()
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 
 
@@ -450,9 +598,3 @@ def _in_thread(work: Callable[[], T]) -> T:
     """Do something that changes the namespaces of its thread, in a thread that ends then."""
     with ThreadPoolExecutor(1, "network-namespace") as threads:
         return threads.submit(work).result()
-
-
-def _check(result: int) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

@@ -6,16 +6,24 @@ descendants include processes that left their process group or lost their parent
 kernel kills the processes that it started.
 
 Messages are JSON objects, one per packet. To the reaper: ``{"run": id, "argv", "executable", "env", "directory",
-"mounts", "unmounted", "network", "join", "terminal"}`` with the file descriptors for input, output and errors,
-``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of them. From it: ``{"started": id,
-"mounted"}``, ``{"failed": id, "errno"}``, ``{"ended": id, "status"}`` with the status of waitpid(2).
+"mounts", "devices", "image", "own_devices", "shares", "unmounted", "network", "join", "terminal"}`` with the file
+descriptors for input, output and errors, ``{"signal": id, "number"}`` to the main process, ``{"kill": id}`` to all of
+them. From it: ``{"started": id, "mounted", "stand_ins"}``, ``{"failed": id, "errno", "mount"}``, ``{"ended": id,
+"status"}`` with the status of waitpid(2).
 
 ``network`` is the path of a network namespace that the process enters; empty for that of the reaper. ``join`` is the
 process whose namespaces it enters instead; empty for none. With ``terminal``, its input is a terminal, which becomes
 its controlling one.
 
-``mounts`` are folders by the path at which the process sees them, read-only. Where this machine does not let the reaper
-mount, the process starts without them, and with the variables ``unmounted`` in addition.
+``mounts`` and the other things that :func:`dra_kit.sandbox.containers.mounts.enter_container` takes are for the process
+alone. Where this machine does not let the reaper mount, the process starts without them, and with the variables
+``unmounted`` in addition.
+
+A reaper that is given the mounts of a node enters namespaces of its own first, so that all of its processes are in
+them. It says ``{"ready": error}`` then, with an empty text if it is there. In them, what cannot be mounted is an error;
+``{"socket": id, "family", "kind"}`` asks for a socket in the network, and ``{"look": id, "path", "create", "mode"}``
+for the ``{"looked": id, "mode", "errno"}`` of a file, which is created if ``create`` says ``file`` or ``directory`` and
+it does not exist.
 """
 
 from __future__ import annotations
@@ -36,18 +44,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from dra_kit.sandbox.containers.mounts import (
+    NEW_NETWORK,
+    MountError,
+    MountNamespace,
+    check,
+    enter_container,
+    enter_namespaces,
+    enter_node,
+    probe,
+    run_in,
+)
+
 LARGEST_MESSAGE: Final = 1 << 20
 STREAMS: Final = 3
 """Descriptors of an order to run: input, output, errors."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_CLONE_NEWNS: Final = 0x20000
-_CLONE_NEWUSER: Final = 0x10000000
-_CLONE_NEWNET: Final = 0x40000000
-_MS_REMOUNT: Final = 1 << 5
-_MS_BIND: Final = 1 << 12
-_MS_REC: Final = 1 << 14
-_MS_SLAVE: Final = 1 << 19
 
 
 class Reaper:
@@ -56,12 +69,24 @@ class Reaper:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._node: MountNamespace | None = None
         self._ids: dict[int, str] = {}  # by process ID of the main process, which is that of its group
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._wakeup, signal_end = socket.socketpair()
         self._wakeup.setblocking(False)
         signal_end.setblocking(False)
         self._signal_end = signal_end
+
+    def enter_node(self, order: dict[str, Any]) -> bool:
+        """Enter the namespaces of a node; return whether it was possible."""
+        try:
+            self._node = enter_node(self._libc, order)
+        except OSError as error:
+            where = f": {error.filename}" if error.filename else ""
+            self._send({"ready": f"{(error.strerror or str(error)).lower()}{where}"})
+            return False
+        self._send({"ready": ""})
+        return True
 
     def run(self) -> None:
         """Work until the other side is gone; then nothing is left."""
@@ -101,6 +126,13 @@ class Reaper:
         if "run" in order:
             self._start(order, descriptors)
             return
+        if "socket" in order:
+            with socket.socket(order["family"], order["kind"]) as made:
+                socket.send_fds(self._control, [json.dumps({"socket": order["socket"]}).encode()], [made.fileno()])
+            return
+        if "look" in order:
+            self._look(order)
+            return
         wanted = order.get("signal") or order["kill"]
         for process, identity in self._ids.items():
             if identity == wanted:
@@ -110,35 +142,60 @@ class Reaper:
                 else:
                     os.kill(process, order["number"])
 
+    def _look(self, order: dict[str, Any]) -> None:
+        path, mode, number = order["path"], 0, 0
+        try:
+            if order["create"] and self._node is not None:
+                self._node.make(path, folder=order["create"] == "directory", mode=order["mode"])
+            mode = Path(path).stat().st_mode
+        except OSError as error:
+            number = error.errno or errno.EINVAL
+        self._send({"looked": order["look"], "mode": mode, "errno": number})
+
     def _start(self, order: dict[str, Any], streams: list[int]) -> None:
-        mounts, without = order["mounts"], {**order["env"], **order["unmounted"]}
+        mounts = _has_own_mounts(order)
+        environment, without = order["env"], {**order["env"], **order["unmounted"]}
+        answer: dict[str, Any] = {}
         try:
             try:
-                process = self._popen(order, order["env"] if mounts else without, mounts, streams)
+                process = self._popen(order, environment if mounts else without, answer, streams)
             except subprocess.SubprocessError:  # what came before exec(2) failed: the mounts
-                if not mounts:
+                if self._node is not None or not mounts:
                     raise
-                mounts = {}
-                process = self._popen(order, without, mounts, streams)
+                mounts, order = False, {**order, "mounts": [], "image": ""}
+                process = self._popen(order, without, {}, streams)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._send({"failed": order["run"], "errno": getattr(error, "errno", None) or errno.EINVAL})
+            number = getattr(error, "errno", None) or answer.get("errno") or errno.EINVAL
+            self._send({"failed": order["run"], "errno": number, "mount": answer.get("mount")})
             return
         self._ids[process.pid] = order["run"]
         self._processes[process.pid] = process
-        self._send({"started": order["run"], "mounted": bool(mounts)})
+        stand_ins = answer.get("stand_ins") or []
+        self._send({"started": order["run"], "mounted": bool(mounts), "stand_ins": stand_ins})
 
     def _popen(
-        self, order: dict[str, Any], environment: dict[str, str], mounts: dict[str, str], streams: list[int]
+        self, order: dict[str, Any], environment: dict[str, str], answer: dict[str, Any], streams: list[int]
     ) -> subprocess.Popen[bytes]:
+        """Start a process; fill ``answer`` with what its preparation says."""
         reaper = os.getpid()
         joined = self._process_of(order["join"]) if order["join"] else 0
+        reading, writing = os.pipe2(os.O_CLOEXEC)
 
         def prepare() -> None:
             network = order["network"]  # before the mounts: they may need a user namespace, which has fewer rights
-            if network and self._libc.setns(os.open(network, os.O_RDONLY | os.O_CLOEXEC), _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "network namespace not entered")
-            if mounts:
-                MountNamespace(self._libc).enter(mounts)
+            if network:
+                check(self._libc.setns(os.open(network, os.O_RDONLY | os.O_CLOEXEC), NEW_NETWORK))
+            if _has_own_mounts(order):
+                try:
+                    found: dict[str, Any] = {"stand_ins": enter_container(self._libc, order)}
+                except MountError as error:
+                    failed = (error.source, error.target, error.is_device)
+                    os.write(writing, json.dumps({"errno": error.errno, "mount": failed}).encode())
+                    raise
+                except OSError as error:
+                    os.write(writing, json.dumps({"errno": error.errno}).encode())
+                    raise
+                os.write(writing, json.dumps(found).encode())
             if joined:
                 enter_namespaces(self._libc, joined)
                 os.chdir(order["directory"])
@@ -149,17 +206,22 @@ class Reaper:
             if os.getppid() != reaper:
                 os._exit(128 + signal.SIGKILL)
 
-        return subprocess.Popen(
-            order["argv"],
-            executable=order["executable"],
-            env=environment,
-            cwd=order["directory"],
-            stdin=streams[0],
-            stdout=streams[1],
-            stderr=streams[2],
-            start_new_session=True,
-            preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
-        )
+        try:
+            return subprocess.Popen(
+                order["argv"],
+                executable=order["executable"],
+                env=environment,
+                cwd=order["directory"],
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                start_new_session=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
+            )
+        finally:
+            os.close(writing)
+            with os.fdopen(reading, "rb") as said:
+                answer.update(json.loads(said.read() or b"{}"))
 
     def _process_of(self, identity: str) -> int:
         """Return the process of an order that is carried out; it is not reaped before the next one is read.
@@ -206,97 +268,8 @@ class Reaper:
                 return
 
 
-def enter_namespaces(libc: ctypes.CDLL, process: int) -> None:
-    """Enter the user, mount and network namespaces of a process, where they are others than the own ones.
-
-    Raises:
-        OSError: the process is gone, or the kernel forbids it.
-    """
-    # the user namespace first: it gives the right to enter the others
-    for name, kind in (("user", _CLONE_NEWUSER), ("mnt", _CLONE_NEWNS), ("net", _CLONE_NEWNET)):
-        descriptor = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        is_own = os.fstat(descriptor).st_ino == Path("/proc/self/ns", name).stat().st_ino
-        if not is_own and libc.setns(descriptor, kind):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        os.close(descriptor)
-
-
-class MountNamespace:
-    """A mount namespace for this process: what is mounted in it is seen by the process and its children alone.
-
-    A user without the right to mount enters a user namespace in which it is the same user. root does not: there, it
-    would lose its rights over other users' files.
-    """
-
-    def __init__(self, libc: ctypes.CDLL) -> None:
-        self._libc = libc
-
-    def enter(self, mounts: dict[str, str]) -> None:
-        """Enter it, and mount folders by path in it, read-only.
-
-        A path that does not exist is made: its nearest folder becomes one in memory, with all that is in it today, so
-        that what the process creates in that very folder is its own. Nothing is made in the root folder.
-
-        Raises:
-            OSError: the kernel forbids it, or a path leads nowhere.
-        """
-        user, group = os.getuid(), os.getgid()
-        if self._libc.unshare(_CLONE_NEWNS):
-            if user == 0:
-                self._check(-1)
-            self._check(self._libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS))
-            for name, text in (
-                ("setgroups", "deny"),
-                ("uid_map", f"{user} {user} 1"),
-                ("gid_map", f"{group} {group} 1"),
-            ):
-                Path("/proc/self", name).write_text(text)
-        self._mount("none", "/", "", _MS_REC | _MS_SLAVE)
-        # a folder before those that are in it, as container runtimes do
-        for target, source in sorted(mounts.items(), key=lambda item: Path(item[0]).parts):
-            path = Path(os.path.realpath(target))
-            self._make(path)
-            self._mount(source, path, "", _MS_BIND)
-            # flags of the file system that a user namespace must not drop
-            kept = os.statvfs(path).f_flag & (os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC)
-            self._mount("none", path, "", _MS_REMOUNT | _MS_BIND | os.ST_RDONLY | kept)
-
-    def _make(self, path: Path) -> None:
-        if path.is_dir():
-            return
-        parent = next(folder for folder in path.parents if folder.exists())
-        if path.exists() or parent == Path("/"):
-            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-        before, mode = os.open(parent, os.O_PATH | os.O_DIRECTORY), parent.stat().st_mode & 0o7777
-        entries = []
-        for entry in parent.iterdir():
-            with suppress(FileNotFoundError):  # another process has just removed it
-                entries.append((entry, entry.is_dir(), entry.readlink() if entry.is_symlink() else None))
-        self._mount("tmpfs", parent, "tmpfs", os.ST_NOSUID | os.ST_NODEV, f"mode={mode:o}")
-        for entry, is_folder, link in entries:
-            if link is not None:
-                entry.symlink_to(link)
-                continue
-            if is_folder:
-                entry.mkdir()
-            else:
-                entry.touch()
-            try:
-                self._mount(f"/proc/self/fd/{before}/{entry.name}", entry, "", _MS_BIND | _MS_REC)
-            except FileNotFoundError:
-                entry.rmdir() if is_folder else entry.unlink()
-        os.close(before)
-        path.mkdir(parents=True)
-
-    def _mount(self, source: str, target: str | Path, kind: str, flags: int, options: str = "") -> None:
-        encoded = [os.fsencode(text) for text in (source, target, kind)]
-        self._check(self._libc.mount(*encoded, ctypes.c_ulong(flags), os.fsencode(options)))
-
-    def _check(self, result: int) -> None:
-        if result:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+def _has_own_mounts(order: dict[str, Any]) -> bool:
+    return bool(order["mounts"] or order["image"] or order["own_devices"])
 
 
 def _kill_group(process: int) -> None:
@@ -318,6 +291,25 @@ def _children() -> list[int]:
     return found
 
 
-if __name__ == "__main__":
-    Reaper(socket.socket(fileno=int(sys.argv[1]))).run()
-    shutil.rmtree(sys.argv[2], ignore_errors=True)
+def main(arguments: list[str]) -> None:
+    """Run a reaper: the descriptor of its socket, the working directory to remove, and the mounts of a node, if any.
+
+    With ``enter``, a process and a command, become that command in the namespaces of the process. With ``probe``, enter
+    namespaces, and fail if it is not possible.
+    """
+    if arguments[0] == "probe":
+        try:
+            probe(ctypes.CDLL(None, use_errno=True))
+        except OSError as error:
+            sys.exit((error.strerror or str(error)).lower())
+        return
+    if arguments[0] == "enter":
+        try:
+            run_in(int(arguments[1]), arguments[2:])
+        except OSError as error:
+            sys.exit(f"{arguments[2]}: {(error.strerror or str(error)).lower()}")
+    reaper = Reaper(socket.socket(fileno=int(arguments[0])))
+    if arguments[2:] and not reaper.enter_node(json.loads(arguments[2])):
+        return
+    reaper.run()
+    shutil.rmtree(arguments[1], ignore_errors=True)

@@ -10,9 +10,11 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from dra_kit.errors import KubeletError
 from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers.images import LocalImage
+from dra_kit.sandbox.containers.log import ContainerLog
 
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -87,6 +89,26 @@ class HookResources(Struct, frozen=True, rename="camel", omit_defaults=True):
     unified: Mapping[str, str] = field(default_factory=dict)
 
 
+class ImageMissing(KubeletError):
+    """The image of a container is not there, and is not pulled."""
+
+
+class VolumeMount(Struct, frozen=True):
+    """A volume, or a part of it, in a container.
+
+    Attributes:
+        path: where the container sees it.
+        source: its path on the node.
+        read_only: the container must not change it.
+        shared: what the container mounts in it is seen by the node (``mountPropagation: Bidirectional``).
+    """
+
+    path: str
+    source: str
+    read_only: bool = False
+    shared: bool = False
+
+
 class ContainerConfig(Struct, frozen=True):
     """A container to run.
 
@@ -98,12 +120,12 @@ class ContainerConfig(Struct, frozen=True):
         environment: the pod's variables, in order. The image's own precede them, those of the edits follow.
         cdi_devices: qualified names that the drivers returned for this container.
         edits: what the CDI devices change in the container.
-        mounts: folders of volumes, by the path at which the container sees them.
-        shares_mounts: what the container mounts is seen by others, too (``mountPropagation: Bidirectional``).
-        local_image: the folder that stands for the image; None if there is none.
+        mounts: its volumes.
+        privileged: it sees all devices of its node.
         stdin: it has an input, which clients can attach to.
         stdin_once: the input ends with the first client that was attached to it.
         terminal: input and output are a terminal.
+        local_image: the folder that stands for the image; None if there is none.
     """
 
     pod: PodReference
@@ -117,12 +139,12 @@ class ContainerConfig(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
     edits: SpecEdits = field(default_factory=SpecEdits)
-    mounts: Mapping[str, str] = field(default_factory=dict)
-    shares_mounts: bool = False
-    local_image: LocalImage | None = None
+    mounts: tuple[VolumeMount, ...] = ()
+    privileged: bool = False
     stdin: bool = False
     stdin_once: bool = False
     terminal: bool = False
+    local_image: LocalImage | None = None
 
 
 class ContainerExit(Struct, frozen=True):
@@ -151,6 +173,9 @@ class ContainerStatus(Struct, frozen=True):
             plugins.
         resources: those that NRI plugins have set.
         hook_edits: what else NRI plugins changed.
+        edits_applied: the mounts and device files of CDI and of NRI plugins are really there.
+        hooks_applied: OCI hooks and groups of CDI are, too.
+        stand_ins: device files for which empty files stand, because this user may not make device files.
     """
 
     id: str
@@ -163,6 +188,9 @@ class ContainerStatus(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     resources: HookResources = field(default_factory=HookResources)
     hook_edits: SpecEdits = field(default_factory=SpecEdits)
+    edits_applied: bool = False
+    hooks_applied: bool = False
+    stand_ins: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -178,4 +206,64 @@ def effective_edits(config: ContainerConfig, status: ContainerStatus) -> SpecEdi
             "mounts": tuple({mount.container_path: mount for mount in merged.mounts}.values()),
             "device_nodes": tuple({node.path: node for node in merged.device_nodes}.values()),
         }
+    )
+
+
+class ContainerReport(Struct, frozen=True):
+    """A container at one moment.
+
+    Attributes:
+        config: the config from the kubelet. The hooks, network devices, groups and resctrl settings of
+            ``config.edits``, and of ``status.hook_edits``, are not applied; they can only be read here. Mounts and
+            device nodes are, if ``status.edits_applied`` says so.
+    """
+
+    config: ContainerConfig
+    status: ContainerStatus
+    log: ContainerLog
+    has_process: bool
+
+    @property
+    def edits(self) -> SpecEdits:
+        """What CDI devices and NRI plugins change in the container."""
+        return effective_edits(self.config, self.status)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The whole environment of the process."""
+        return self.status.environment
+
+    @property
+    def device_nodes(self) -> Mapping[str, str]:
+        """Type and numbers of the device files of ``edits``, such as ``c 195:0``, by path.
+
+        What CDI leaves to the runtime, which takes it from the host's file, is left out.
+        """
+        return {
+            node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
+            for node in self.edits.device_nodes
+        }
+
+    @property
+    def mounts(self) -> Mapping[str, str]:
+        """The host's path of the mounts of ``edits``, by path in the container."""
+        return {mount.container_path: mount.host_path for mount in self.edits.mounts}
+
+
+def environment_of(edits: SpecEdits) -> dict[str, str]:
+    """Return the variables of edits."""
+    return {name: value for name, _, value in (entry.partition("=") for entry in edits.env)}
+
+
+def utc_now() -> dt.datetime:
+    """Return the time."""
+    return dt.datetime.now(dt.UTC)
+
+
+def without_process(config: ContainerConfig) -> str:
+    """Return what a container writes whose image is not run."""
+    given = "only arguments for its image's command" if config.arguments_only else "no command"
+    return (
+        f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
+        "nothing runs; it counts as running until its pod is deleted\n"
     )

@@ -27,7 +27,7 @@ from dra_kit.apiserver.pod_streams import CommandResult, PodStreamUnavailable, S
 from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.values.json import Object, ObjectView
 from dra_kit.sandbox.containers.log import ContainerLog, LogTap, OutputPipe, OutputReader
-from dra_kit.sandbox.containers.processes import START_LAYERS, ReaperClient, find_program, start_error
+from dra_kit.sandbox.containers.processes import START_LAYERS, ReaperClient, start_failure
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus
 
 _AT_ONCE: Final = 1 << 16
@@ -352,26 +352,22 @@ class ContainerCommands:
         token = secrets.token_hex(32)
         if not command:
             raise _exec_error(token, "args must not be empty")
-        number: int | None = None
         identity, ended = f"exec-{token}", asyncio.get_running_loop().create_future()
-        if program := find_program(command[0], place.environment):
-            self._running[identity] = container_id, ended
-            ended.add_done_callback(lambda done: self._processes.kill(identity) if done.cancelled() else None)
-            number, _ = await self._processes.start(
-                identity,
-                command,
-                executable=program,
-                environment=place.environment,
-                directory=place.directory,
-                streams=streams,
-                mounts={},
-                unmounted={},
-                join=place.join,
-                terminal=terminal,
-            )
-        if number != 0:
+        self._running[identity] = container_id, ended
+        ended.add_done_callback(lambda done: self._processes.kill(identity) if done.cancelled() else None)
+        result = await self._processes.start(
+            identity,
+            command,
+            executable=command[0],
+            environment=place.environment,
+            directory=place.directory,
+            streams=streams,
+            join=place.join,
+            terminal=terminal,
+        )
+        if result.number:
             self._running.pop(identity, None)
-            cause = start_error(command[0], number).removeprefix(START_LAYERS)
+            cause = start_failure(command[0], result).removeprefix(START_LAYERS)
             raise _exec_error(token, f"unable to start container process: {cause}")
         return ended
 

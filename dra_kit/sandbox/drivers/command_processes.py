@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -24,13 +23,14 @@ from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import SandboxError
 from dra_kit.kubelet.plugin_client import SocketIdentity, find_sockets
 from dra_kit.sandbox.containers.log import OUTPUT_LINES, OutputReader, RateLimit
-from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient, start_error
+from dra_kit.sandbox.containers.processes import MARK_VARIABLE, ReaperClient, start_failure, volume_order
+from dra_kit.sandbox.containers.runtime import VolumeMount
 from dra_kit.sandbox.controllers.certificates import new_authority
 from dra_kit.sandbox.drivers.commands import DriverCommand
 from dra_kit.sandbox.drivers.controller_and_webhook import HOST, reserved_port
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.informers import SharedInformers
-from dra_kit.sandbox.kubelet.environment import service_variables
+from dra_kit.sandbox.kubelet.environment import api_server_variables
 from dra_kit.sandbox.records import (
     CommandEnded,
     CommandNotReady,
@@ -195,7 +195,7 @@ class RunningCommands:
                 intake=self._intake,
                 log=self._cluster.directory / LOG_DIRECTORY / f"{name}.log",
                 # the file of a token is mounted for those that have no kubeconfig
-                mounts={} if "kubeconfig" in command.placeholders else self._account.mounts,
+                mounts=() if "kubeconfig" in command.placeholders else self._account.mounts,
                 port=port,
                 node=node,
                 time_scale=self._time_scale,
@@ -314,7 +314,7 @@ class CommandProcess:
         reaper: ReaperClient,
         intake: OutputReader,
         log: Path,
-        mounts: Mapping[str, str],
+        mounts: Sequence[VolumeMount],
         port: int,
         node: SandboxNode | None,
         time_scale: float,
@@ -411,25 +411,26 @@ class CommandProcess:
             )
         )
         pipe, output = self._intake.open(log)
-        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            number, _ = await self._reaper.start(
+            result = await self._reaper.start(
                 self._identity,
                 self._arguments,
                 executable=self._arguments[0],
                 environment=self._environment,
                 directory=self.command.directory,
                 streams=(nothing, output, output),
-                mounts=self._mounts,
-                unmounted={},
+                mounts=[volume_order(mount) for mount in self._mounts],
+                # what a driver mounts in its directory is seen by its node
+                shares=self.node is not None and self.node.runtime.namespace is not None,
             )
         finally:
-            os.close(nothing)
             os.close(output)
-        if number:
+            os.close(nothing)
+        if result.number:
             pipe.finish()
             self._exit.set_result(127)
-            return 127, start_error(self._arguments[0], number).rpartition("exec: ")[2]
+            return 127, start_failure(self._arguments[0], result).rpartition("exec: ")[2]
         stopping = asyncio.ensure_future(self._stopping.wait())
         waits: list[asyncio.Future[Any]] = [self._exit, stopping]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -588,15 +589,13 @@ class _Account:
 
     Attributes:
         variables: they lead to the API server.
-        mounts: the folder of the token, by its path in a pod.
+        mounts: the folder of the token, at its path in a pod.
     """
 
     def __init__(self, kubeconfig: Mapping[str, Any]) -> None:
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
-        server = urlsplit(cluster["server"])
-        spec = {"clusterIP": server.hostname, "ports": [{"name": "https", "port": server.port or 443}]}
-        self.variables = service_variables({"metadata": {"name": "kubernetes"}, "spec": spec})
-        self.mounts: dict[str, str] = {}
+        self.variables = api_server_variables(cluster["server"])
+        self.mounts: tuple[VolumeMount, ...] = ()
         self._files = {
             "token": user["token"].encode(),
             "ca.crt": base64.b64decode(cluster["certificate-authority-data"]),
@@ -608,4 +607,4 @@ class _Account:
         folder.mkdir()
         for name, data in self._files.items():
             (folder / name).write_bytes(data)
-        self.mounts = {_ACCOUNT_PATH: str(folder)}
+        self.mounts = (VolumeMount(_ACCOUNT_PATH, str(folder), read_only=True),)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,8 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.log import OutputReader
+from dra_kit.sandbox.containers.node_namespace import LOCALHOST, NodeNamespace, NodePlaces
+from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
 from dra_kit.sandbox.drivers.accounts import RoleCredentials
@@ -41,6 +43,9 @@ class SandboxNode:
         directory: everything of the node lies below it; a short path, for sockets.
         shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
+        namespace: makes what the node's containers and programs run in, from the node's directories; None for this
+            machine.
+        podman: the path of podman, which runs the containers in that namespace; empty for processes.
         images: what stands for images.
     """
 
@@ -58,18 +63,27 @@ class SandboxNode:
         intake: OutputReader,
         shape: NodeShape | None = None,
         network_namespaces: bool = False,
+        namespace: Callable[[NodePlaces], NodeNamespace] | None = None,
+        podman: str = "",
         images: ImageStore | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
         self.cdi_dir: Path = cdi_directory(directory)
-        self.runtime: ProcessRuntime = ProcessRuntime(
-            directory=directory / "containers",
-            mark=mark,
-            intake=intake,
-            nri_socket=nri_socket(directory),
-            network_namespaces=network_namespaces,
-            node_directory=directory,
+        places = NodePlaces(directory, self.cdi_dir)
+        own = namespace(places) if namespace else None
+        options: dict[str, Any] = {
+            "directory": directory / "containers",
+            "mark": mark,
+            "intake": intake,
+            "nri_socket": nri_socket(directory),
+        }
+        self.runtime: ProcessRuntime = (
+            PodmanRuntime(podman, places, own, **options)
+            if podman and own
+            else ProcessRuntime(
+                network_namespaces=network_namespaces, node_directory=directory, namespace=own, **options
+            )
         )
         self._mark = mark
         self._time_scale = time_scale
@@ -81,6 +95,7 @@ class SandboxNode:
             cdi_dirs=(self.cdi_dir,),
             time_scale=time_scale,
             shape=shape,
+            address=own.address if own else LOCALHOST,
             declared_features=declared_features,
             images=images,
             observer=observer,

@@ -20,7 +20,13 @@ from dra_kit.kubernetes.resource.objects import init_containers, object_key, pod
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, HookResources
+from dra_kit.sandbox.containers.runtime import (
+    ContainerConfig,
+    ContainerExit,
+    ContainerStatus,
+    HookResources,
+    ImageMissing,
+)
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.environment import (
     OWN_SERVICE,
@@ -30,7 +36,7 @@ from dra_kit.sandbox.kubelet.environment import (
     service_variables,
 )
 from dra_kit.sandbox.kubelet.pod_status import Waiting
-from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
+from dra_kit.sandbox.kubelet.volumes import PodVolumes
 from dra_kit.sandbox.records import ContainerReference, ContainerStarted, ExitStatus, HookFailed, RecordObserver
 
 _HOSTNAME_LENGTH: Final = 63
@@ -51,7 +57,7 @@ class PodWorkerServices(Struct, frozen=True):
     manager: ClaimManager
     cdi_directories: Sequence[Path]
     runtime: ProcessRuntime
-    volumes: ProjectedVolumes
+    volumes: PodVolumes
     images: ImageStore
     recorder: EventRecorder
     observer: RecordObserver
@@ -96,6 +102,8 @@ class ContainerStarter:
         self._pulled(pod, container)
         try:
             status = await self._services.runtime.run(config)
+        except ImageMissing as error:
+            return self._fail(pod, name, "ErrImageNeverPull", str(error))
         except KubeletError as error:
             node = self._services.node.name
             self._services.observer(HookFailed(node=node, pod=config.pod, container=name, message=str(error)))
@@ -115,6 +123,9 @@ class ContainerStarter:
                 cdi_devices=config.cdi_devices,
                 from_claims=config.edits,
                 from_hooks=status.hook_edits,
+                edits_applied=status.edits_applied,
+                hooks_applied=status.hooks_applied,
+                stand_ins=status.stand_ins,
                 resources=status.resources,
                 interfaces=self._services.runtime.moved_interfaces(config.pod.uid),
                 exit=exit_status(status.exit) if status.exit else None,
@@ -153,14 +164,12 @@ class ContainerStarter:
             hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
             environment=variables,
             cdi_devices=cdi_devices,
-            mounts=self._services.volumes.mounts(pod, container),
-            shares_mounts=any(
-                mount.get("mountPropagation") == "Bidirectional" for mount in container.get("volumeMounts") or ()
-            ),
-            local_image=image,
+            mounts=await self._services.volumes.mounts(pod, container, variables),
+            privileged=bool((container.get("securityContext") or {}).get("privileged")),
             stdin=bool(container.get("stdin")),
             stdin_once=bool(container.get("stdinOnce")),
             terminal=bool(container.get("tty")),
+            local_image=image,
             # do not read all spec files for a container without devices
             **({"edits": load_specs(self._services.cdi_directories).resolve(cdi_devices)} if cdi_devices else {}),
         )

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
@@ -57,6 +58,13 @@ def service_variables(service: ObjectView) -> dict[str, str]:
         found |= {linked: link, f"{linked}_PROTO": protocol.lower(), f"{linked}_PORT": str(number),
                   f"{linked}_ADDR": host}  # fmt: skip
     return found
+
+
+def api_server_variables(server: str) -> dict[str, str]:
+    """Return the variables of the Service ``kubernetes``; nothing listens at its address: they lead to the server."""
+    url = urlsplit(server)
+    ports = [{"name": "https", "port": url.port or 443}]
+    return service_variables({"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": url.hostname, "ports": ports}})
 
 
 async def container_environment(

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, micro_time
@@ -20,16 +19,17 @@ from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
-from dra_kit.kubernetes.resource.objects import format_time
+from dra_kit.kubernetes.resource.objects import containers, format_time, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
+from dra_kit.sandbox.containers.node_namespace import NodePlaces
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
-from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeShape, service_variables
+from dra_kit.sandbox.kubelet.environment import NodeFacts, NodeShape, api_server_variables
 from dra_kit.sandbox.kubelet.plugin_manager import WIPING_DELAY, PluginManager, SliceWiper
 from dra_kit.sandbox.kubelet.pod_worker import PodWorker
-from dra_kit.sandbox.kubelet.volumes import ProjectedVolumes
+from dra_kit.sandbox.kubelet.volumes import NodePaths, PodVolumes
 from dra_kit.sandbox.records import PluginRefused, RecordObserver
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -84,13 +84,20 @@ class NodeKubelet:
         self._declared_features = tuple(declared_features)
         shape = shape or NodeShape()
         self._resources = {**host_capacity(), **shape.capacity}
-        # nothing listens at the address of the Service ``kubernetes``: the variables lead to the server itself
-        server = urlsplit(client.server)
-        ports = [{"name": "https", "port": server.port or 443}]
-        own = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": server.hostname, "ports": ports}}
-        services = service_variables(own)
+        namespace = runtime.namespace
+        places = NodePlaces(kubelet_dir, cdi_dirs[-1])
+        services = api_server_variables(client.server)
         self._node = NodeFacts(node_name, address, self._resources, services)
-        self._volumes = ProjectedVolumes(client, kubelet_dir, self._node, self._images)
+        paths = NodePaths(kubelet_dir / "host", places.outside)
+        self._volumes = PodVolumes(
+            client,
+            kubelet_dir,
+            self._node,
+            images=self._images,
+            source=str if namespace else paths.source,
+            look=namespace.look if namespace else paths.look,
+            runs_images=runtime.runs_images,
+        )
         self._labels = dict(shape.labels)
         self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
@@ -99,6 +106,8 @@ class NodeKubelet:
         )
         self._plugins = PluginManager(
             kubelet_dir,
+            # a driver reports the path that it knows, and the kubelet of this machine, if any, is another one
+            endpoint_path=(namespace or places).outside,
             call_timeout=call_timeout,
             time_scale=time_scale,
             connection_changed=self._wiper.changed,
@@ -108,6 +117,7 @@ class NodeKubelet:
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}
         self._life: asyncio.Task[None] | None = None
+        self._ports: dict[str, frozenset[int]] = {}  # of containers, by UID of the pod
         self._known = asyncio.Event()  # all pods of the node have a worker
 
     @property
@@ -244,6 +254,7 @@ class NodeKubelet:
         """Give every pod of the node a worker, and pass changes of the pod to it."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
+                self._expose(change.object, gone=change.type == "DELETED")
                 worker = self._workers.get(change.object["metadata"]["uid"])
                 if worker is None and change.type != "DELETED":
                     self._employ(PodWorker(services, change.object), change.object, group)
@@ -251,6 +262,22 @@ class NodeKubelet:
                     worker.vanish()
                 elif worker is not None:
                     worker.update(change.object)
+
+    def _expose(self, pod: ObjectView, *, gone: bool) -> None:
+        """Let clients on this machine reach the ports of a pod whose node has another network."""
+        namespace = self._runtime.namespace
+        if namespace is None:
+            return
+        if gone:
+            self._ports.pop(pod["metadata"]["uid"], None)
+        else:
+            self._ports[pod["metadata"]["uid"]] = frozenset(
+                port["containerPort"]
+                for container in (*init_containers(pod), *containers(pod))
+                for port in container.get("ports") or ()
+                if port.get("protocol", "TCP") == "TCP"
+            )
+        namespace.expose(frozenset[int]().union(*self._ports.values()))
 
     def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]

@@ -68,6 +68,7 @@ class PluginManager:
         connection_changed: called with a driver's name when the result of :meth:`connected` may have changed.
         health_changed: called with a driver's name when the result of :meth:`health` may have changed.
         refused: called with the registration socket and the reason after each attempt that failed.
+        endpoint_path: returns where the kubelet finds the socket that a plugin names.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class PluginManager:
         connection_changed: Callable[[str], None] = lambda _: None,
         health_changed: Callable[[str], None] = lambda _: None,
         refused: Callable[[Path, str], None] = lambda *_: None,
+        endpoint_path: Callable[[str], Path] = Path,
     ) -> None:
+        self._endpoint_path = endpoint_path
         self._refused = refused
         self._registry = kubelet_dir / "plugins_registry"
         self._supported_services = tuple(supported_services)
@@ -224,13 +227,14 @@ class PluginManager:
 
         def accept(info: PluginInfo) -> None:
             service = select_service(info, self._supported_services)
-            if any(client.endpoint == info.endpoint for client in self.plugins(info.name)):
+            if any(client.endpoint == str(self._endpoint_path(info.endpoint)) for client in self.plugins(info.name)):
                 raise KubeletError(
                     "RegisterPlugin error -- plugin registration failed with err: "
                     f"endpoint {info.endpoint} already registered for DRA driver plugin {info.name}"
                 )
             health_service = select_health_service(info.supported_versions)
-            client = PluginClient(info.endpoint, service, timeout=self._call_timeout, health_service=health_service)
+            endpoint = str(self._endpoint_path(info.endpoint))
+            client = PluginClient(endpoint, service, timeout=self._call_timeout, health_service=health_service)
             self._plugins[socket] = (info.name, client)
 
         try:

@@ -160,7 +160,7 @@ class PodWorker:
 
     async def _work(self) -> float | None:
         """Take one step of a pod that is to run."""
-        if (pause := await self._write_volumes()) is not None:
+        if (pause := await self._set_up_volumes()) is not None:
             await self._report()
             return pause
         if not self._prepared and self._is_to_begin():
@@ -200,13 +200,13 @@ class PodWorker:
             waits.append(self._volumes_until - asyncio.get_running_loop().time())
         return min(waits, default=None)
 
-    async def _write_volumes(self) -> float | None:
-        """Write volumes that are missing or have old tokens; return seconds to wait for those that the pod needs."""
+    async def _set_up_volumes(self) -> float | None:
+        """Set up volumes that are missing or have old tokens; return seconds to wait for those that the pod needs."""
         now = asyncio.get_running_loop().time()
         if now < self._volumes_until:
             return None
         try:
-            seconds = await self._services.volumes.write(self._pod)
+            seconds = await self._services.volumes.set_up(self._pod)
         except KubeletError as error:
             record_pod_event(self._services.recorder, self._pod, "Warning", "FailedMount", str(error))
             wait = self._mount_delay / self._services.time_scale

@@ -164,6 +164,8 @@ class SandboxSession:
         self._shown.failures.extend(f"left over: {text}" for text in self.remaining)
 
     async def _work(self, sandbox: Sandbox) -> None:
+        if sandbox.namespaces:
+            self._view.entry(sandbox.namespaces)
         await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])
         await serve_certificate_kinds(sandbox.client)
         for chart in self._charts:

@@ -73,6 +73,7 @@ class _Container(Struct):
                 "deviceNodes": _dumped(edits.device_nodes),
                 "cdiDevices": list(started.cdi_devices),
             },
+            "editsApplied": started.edits_applied,
             "fromHooks": {
                 "environment": list(hooks.env),
                 "mounts": _dumped(hooks.mounts),

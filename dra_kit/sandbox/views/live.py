@@ -394,8 +394,9 @@ class ContainerEntries:
             return ViewEntry(f"{who} cannot start", (ViewDetail(record.exit.message),), "red")
         edits, hooks = shown_edits(record)
         gets = "gets nothing from claims" if edits == SpecEdits() else "gets from its claims:"
-        of_claims = (*lines(edits.env, "green"), *lines(reported_edits(edits)))
-        of_hooks = (*lines(hooks.env, "green"), *lines((*reported_edits(hooks), *reported_resources(record.resources))))
+        of_claims = (*lines(edits.env, "green"), *lines(reported_edits(edits, record)))
+        others = (*reported_edits(hooks, record), *reported_resources(record.resources))
+        of_hooks = (*lines(hooks.env, "green"), *lines(others))
         if record.interfaces:
             of_hooks = (*of_hooks, ViewDetail(f"interfaces {', '.join(record.interfaces)} of its pod"))
         if of_hooks:
@@ -428,20 +429,23 @@ def reported_resources(resources: HookResources) -> Iterator[str]:
         yield f"{name} {value} (not applied here)"
 
 
-def reported_edits(edits: SpecEdits) -> Iterator[str]:
-    """Yield what a container runtime would do, and the sandbox does not."""
+def reported_edits(edits: SpecEdits, record: ContainerStarted) -> Iterator[str]:
+    """Yield what a container runtime would do, and whether the sandbox does it."""
+    missing = "" if record.edits_applied else " (not applied here)"
     for mount in edits.mounts:
-        yield f"mount {mount.host_path} on {mount.container_path} (not applied here)"
+        yield f"mount {mount.host_path} on {mount.container_path}{missing}"
     for node in edits.device_nodes:
-        yield f"device node {node.path} (not applied here)"
+        stands = " (an empty file stands for it)" if node.path in record.stand_ins else missing
+        yield f"device node {node.path}{stands}"
     for hook in edits.hooks:
-        yield f"hook {hook.hook_name} {hook.path} (not applied here)"
+        yield f"hook {hook.hook_name} {hook.path}{'' if record.hooks_applied else ' (not applied here)'}"
     for interface in edits.net_devices:
         yield f"interface {interface.host_interface_name} as {interface.name} (not applied here)"
     if edits.intel_rdt is not None:
         yield f"resctrl class {edits.intel_rdt.clos_id or 'of the container'} (not applied here)"
     if edits.additional_gids:
-        yield f"groups {', '.join(map(str, edits.additional_gids))} (not applied here)"
+        groups = ", ".join(map(str, edits.additional_gids))
+        yield f"groups {groups}{'' if record.hooks_applied else ' (not applied here)'}"
 
 
 class OutputLines:

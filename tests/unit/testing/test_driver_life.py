@@ -10,7 +10,7 @@ import pytest
 
 from dra_kit.author.target import load_driver
 from dra_kit.errors import ConfigurationError, Invalid, SandboxError
-from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.containers.runtime import ContainerReport
 from dra_kit.sandbox.drivers import node_driver
 from dra_kit.sandbox.stories.runner import StoryResult, run_story
 from dra_kit.sandbox.stories.story import load_story

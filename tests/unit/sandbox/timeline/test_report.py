@@ -145,6 +145,7 @@ def test_container_edits_are_reported() -> None:
             "deviceNodes": [],
             "cdiDevices": ["dra.pizza/claim=1"],
         },
+        "editsApplied": False,
         "fromHooks": {"environment": [], "mounts": [], "deviceNodes": [], "resources": {}, "interfaces": []},
         "output": "",
         "outputDropped": 0,

@@ -12,7 +12,7 @@ from typing_extensions import override
 from dra_kit.kubelet.nri import NriClient, Plugin
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubelet.nri.ttrpc import Method, Mux
-from dra_kit.sandbox.containers.process_runtime import ContainerReport
+from dra_kit.sandbox.containers.runtime import ContainerReport
 from dra_kit.sandbox.records import ContainerUpdated, HookFailed
 from tests.unit.sandbox.cluster.kubelet.node import NAMESPACE, Node
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, container, pod

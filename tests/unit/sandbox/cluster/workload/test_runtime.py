@@ -20,9 +20,16 @@ from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers import processes
-from dra_kit.sandbox.containers.process_runtime import ContainerReport, ProcessRuntime
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import NetworkNamespace, socket_in
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, SandboxConfig
+from dra_kit.sandbox.containers.runtime import (
+    ContainerConfig,
+    ContainerExit,
+    ContainerReport,
+    ContainerStatus,
+    SandboxConfig,
+    VolumeMount,
+)
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -39,11 +46,11 @@ def config(
     name: str = "eater",
     env: dict[str, str] | None = None,
     cdi: tuple[str, ...] = (),
-    mounts: dict[str, str] | None = None,
+    mounts: tuple[VolumeMount, ...] = (),
 ) -> ContainerConfig:
     return ContainerConfig(
         POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=SpecEdits(env=cdi),
-        mounts=mounts or {},
+        mounts=mounts,
     )  # fmt: skip
 
 
@@ -158,7 +165,9 @@ async def test_volume_is_mounted_before_the_one_in_it(runtime: ProcessRuntime, t
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
     target = tmp_path / "target"
-    mounts = {f"{target}/in": str(tmp_path / "inner"), str(target): str(tmp_path / "outer")}
+    mounts = (
+        VolumeMount(f"{target}/in", str(tmp_path / "inner")), VolumeMount(str(target), str(tmp_path / "outer"))
+    )  # fmt: skip
     # where volumes cannot be mounted, the variable says where they are
     script = f'test -n "$DRA_KIT_SANDBOX_MOUNTS" && echo outerinner && exit; cd {target} && cat file in/file'
 
@@ -174,7 +183,7 @@ async def test_volume_that_cannot_be_mounted_does_not_keep_a_container_from_star
     (tmp_path / "file").touch()
     script = 'echo "$DRA_KIT_SANDBOX_MOUNTS"'
 
-    await ended(runtime, "sh", "-c", script, mounts={f"{tmp_path}/file": f"{tmp_path}"})
+    await ended(runtime, "sh", "-c", script, mounts=(VolumeMount(f"{tmp_path}/file", f"{tmp_path}"),))
 
     assert output(runtime) == f"{tmp_path}/file={tmp_path}\n"
 

@@ -1,0 +1,413 @@
+"""A mount and network namespace for each simulated node, and where its files and ports are for the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
+from dra_kit.sandbox.containers.processes import ReaperClient, enter_arguments, probe_arguments
+from dra_kit.text import did_you_mean
+
+logger: logging.Logger = logging.getLogger(__name__)
+EVERY_NODE: Final = "*"
+"""Stands for every node where files are given by the name of the node."""
+KUBELET: Final = "/var/lib/kubelet"
+"""The kubelet's directory, as programs on a node know it."""
+CDI: Final = "/var/run/cdi"
+_NRI: Final = "/var/run/nri"
+_HIDDEN: Final = ("/etc/cdi",)
+_BLOCK: Final = 1 << 16
+LOCALHOST: Final = "127.0.0.1"
+"""The address of nodes that share the network of this machine."""
+_ALIASES: Final = {"/run": "/var/run"}
+
+
+class NodePlaces(Struct, frozen=True):
+    """Where the directories of a node are on this machine.
+
+    Attributes:
+        directory: what its programs know as /var/lib/kubelet.
+        cdi: what they know as /var/run/cdi.
+    """
+
+    directory: Path
+    cdi: Path
+
+    def outside(self, path: str | Path) -> Path:
+        """Return the path on this machine of a file that a program of the node names; others are the same."""
+        found = PurePosixPath(os.path.normpath(path))
+        if found.is_relative_to(self.directory) or found.is_relative_to(self.cdi):
+            return Path(path)
+        for alias, name in _ALIASES.items():
+            if found.is_relative_to(alias):
+                found = PurePosixPath(name) / found.relative_to(alias)
+        for inside, place in ((KUBELET, self.directory), (CDI, self.cdi)):
+            if found.is_relative_to(inside):
+                return place / found.relative_to(inside)
+        return Path(path)
+
+
+class NodeNamespace:
+    """A node's own mounts and network, in which the programs of the node run; they end with the node's runtime.
+
+    There, the node's directories are at /var/lib/kubelet and /var/run/cdi, its NRI socket at /var/run/nri/nri.sock, and
+    /etc/cdi is empty. They are the same files as outside. The network has a loopback interface only; ports of
+    this machine that are forwarded can be reached at 127.0.0.1.
+
+    Ports of its pods can be reached from this machine at the address of the node.
+
+    Args:
+        places: the directories of the node.
+        address: an address of this machine's loopback interface, which no other node has.
+        files: folders with files of the node, by the path at which its programs see them. The node gets copies: see
+            :meth:`dra_kit.sandbox.containers.mounts.MountNamespace.lay` for what is different in /dev and /proc.
+        containers: a runtime of containers runs in it.
+        ports: ports of this machine that the node's programs reach, such as that of the API server.
+    """
+
+    def __init__(
+        self,
+        places: NodePlaces,
+        files: Mapping[str, Path],
+        ports: Sequence[int] = (),
+        *,
+        address: str = LOCALHOST,
+        containers: bool = False,
+    ) -> None:
+        self.address: str = address
+        self._containers = containers
+        self._places = places
+        self._files = dict(files)
+        self._ports = tuple(ports)
+        self._processes: ReaperClient | None = None
+        self._servers: list[asyncio.Server] = []
+        self._connections = _Connections()
+        self._forwarding: asyncio.Task[None] | None = None
+        self._exposed: dict[int, asyncio.Server | None] = {}
+        self._exposing: set[asyncio.Task[None]] = set()
+        self._root: int | None = None
+
+    @property
+    def order(self) -> Mapping[str, Any]:
+        """What the node's reaper mounts: see :func:`dra_kit.sandbox.containers.mounts.enter_node`."""
+        directory = self._places.directory
+        return {
+            "directory": str(directory / "root"),
+            "trees": [[str(self._copy(path)), path] for path in sorted(self._files)],
+            "binds": [
+                [str(directory), KUBELET],
+                [str(self._places.cdi), CDI],
+                [str(directory / "nri"), _NRI],
+            ],
+            "shared": [KUBELET],
+            "hidden": list(_HIDDEN),
+            "containers": self._containers,
+        }
+
+    def prepare(self) -> None:
+        """Create what is mounted.
+
+        Raises:
+            ConfigurationError: the node's files cannot be copied.
+        """
+        directory = self._places.directory
+        for name in ("root", "nri"):
+            (directory / name).mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            (directory / "nri" / "nri.sock").symlink_to(f"{KUBELET}/nri.sock")
+        for path, folder in self._files.items():
+            try:
+                shutil.copytree(folder, self._copy(path), symlinks=True, copy_function=_copy_file)
+            except (OSError, shutil.Error) as error:
+                raise ConfigurationError(
+                    f"--node-files {path}={folder}: the files cannot be copied: {error}; make them readable"
+                ) from None
+
+    async def open(self, processes: ReaperClient) -> None:
+        """Enter the namespaces with a reaper, whose processes are in them from now on.
+
+        Raises:
+            SandboxError: this machine does not allow it.
+        """
+        self._processes = processes
+        self._root = os.open(self._places.directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            await processes.enter()
+        except SandboxError as error:
+            raise namespaces_impossible(str(error)) from None
+        if self._forwarding is not None:
+            await self._forwarding
+
+    def entered(self) -> None:
+        """Forward ports into the namespaces, which are new."""
+        former = self._forwarding
+        self._forwarding = asyncio.get_running_loop().create_task(self._forward(former))
+
+    async def close(self) -> None:
+        """Stop forwarding; the namespaces end with the reaper."""
+        tasks = [*self._exposing, *([self._forwarding] if self._forwarding else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for server in (*self._servers, *self._exposed.values()):
+            if server is not None:
+                server.close()
+        self._servers.clear()
+        self._exposed.clear()
+        await self._connections.close()
+        root, self._root = self._root, None
+        if root is not None:
+            os.close(root)
+
+    def enter(self, arguments: Sequence[str]) -> list[str]:
+        """Return a command that runs another one in the namespaces of the node.
+
+        Raises:
+            SandboxError: there are none, because their holder was killed.
+        """
+        process = self._processes.process if self._processes else None
+        if process is None:
+            raise SandboxError("the namespaces of the node are gone: the process that held them was killed; try again")
+        return enter_arguments(process, arguments)
+
+    def outside(self, path: str | Path) -> Path:
+        """Return a path on this machine that leads to a file which a program of the node names.
+
+        The path of a socket below the node's directory is short enough for its address, if it is so inside.
+        """
+        found = self._places.outside(path)
+        if len(os.fsencode(found)) > SOCKET_PATH_MAX and self._root is not None:
+            with suppress(ValueError):
+                return Path(f"/proc/self/fd/{self._root}") / found.relative_to(self._places.directory)
+        is_shared = any(found.is_relative_to(place) for place in (self._places.directory, self._places.cdi))
+        if not is_shared and found.is_absolute() and self._processes is not None and self._processes.process:
+            return Path(f"/proc/{self._processes.process}/root{os.path.realpath(found)}")
+        return found
+
+    async def connect(self, port: int, host: str = LOCALHOST) -> socket.socket:
+        """Return a connection to a port in the network of the node.
+
+        Raises:
+            OSError: no program listens there.
+        """
+        found = await self._open_socket()
+        try:
+            await asyncio.get_running_loop().sock_connect(found, (host, port))
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def expose(self, ports: Collection[int]) -> None:
+        """Let clients of this machine reach these ports at the address of the node, and no others."""
+        for port in self._exposed.keys() - set(ports):
+            server = self._exposed.pop(port)
+            if server is not None:
+                server.close()
+        for port in set(ports) - self._exposed.keys():
+            self._exposed[port] = None
+            task = asyncio.get_running_loop().create_task(self._expose(port))
+            self._exposing.add(task)
+            task.add_done_callback(self._exposing.discard)
+
+    async def _expose(self, port: int) -> None:
+        async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            return await asyncio.open_connection(sock=await self.connect(port), limit=_BLOCK)
+
+        try:
+            server = await asyncio.start_server(self._connections.to(connect), self.address, port, limit=_BLOCK)
+        except OSError as error:
+            logger.warning(
+                "port %s of pods cannot be reached from this machine at %s: %s",
+                port, self.address, (error.strerror or str(error)).lower(),
+            )  # fmt: skip
+            return
+        if port in self._exposed:
+            self._exposed[port] = server
+        else:  # its pod is gone already
+            server.close()
+
+    async def look(self, path: str, create: str, mode: int) -> int:
+        """Return the mode of a path of the node; see :meth:`dra_kit.sandbox.containers.processes.ReaperClient.look`."""
+        if self._processes is None:
+            raise SandboxError("the namespaces of the node are not open yet")
+        return await self._processes.look(path, create, mode)
+
+    def _copy(self, path: str) -> Path:
+        return self._places.directory / "files" / path.strip("/").replace("/", "-")
+
+    async def _open_socket(self) -> socket.socket:
+        if self._processes is None:
+            raise SandboxError("the namespaces of the node are not open yet")
+        return await self._processes.open_socket(socket.AF_INET, socket.SOCK_STREAM)
+
+    async def _forward(self, former: asyncio.Task[None] | None) -> None:
+        if former is not None:
+            await asyncio.wait([former])
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for port in self._ports:
+            listening = await self._open_socket()
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((LOCALHOST, port))
+            connect = partial(asyncio.open_connection, LOCALHOST, port, limit=_BLOCK)
+            self._servers.append(
+                await asyncio.start_server(self._connections.to(connect), sock=listening, limit=_BLOCK)
+            )
+
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""Opens a connection."""
+
+
+class _Connections:
+    """Connections that are passed on to others."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+
+    def to(self, connect: Connect) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        """Return what a server calls for each connection, which is passed on to one that ``connect`` opens."""
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.get_running_loop().create_task(self._pass_on(connect, reader, writer))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+        return accept
+
+    async def close(self) -> None:
+        """Break all of them."""
+        for task in self._open:
+            task.cancel()
+        if self._open:
+            await asyncio.wait(self._open)
+
+    async def _pass_on(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass one on until both sides have closed it."""
+        with closing(writer.transport):
+            try:
+                there, away = await connect()
+            except (OSError, SandboxError):  # as if nothing listened here
+                writer.transport.abort()
+                return
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pump(reader, away))
+                    group.create_task(_pump(there, writer))
+            except* OSError:
+                pass
+            finally:
+                away.transport.abort()
+                writer.transport.abort()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_BLOCK):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+def namespaces_impossible(reason: str) -> SandboxError:
+    """Return the error of a machine that does not let this user create namespaces."""
+    return SandboxError(
+        f"nodes cannot have namespaces of their own here: {reason}; run the sandbox as root, allow user namespaces "
+        "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+        "kernel.apparmor_restrict_unprivileged_userns), or use --no-node-namespaces and give programs the paths of "
+        "the node's directories as arguments"
+    )
+
+
+def node_addresses(number: int) -> list[str]:
+    """Return an address of the loopback interface for each node of a sandbox, which others hardly use."""
+    second, third = 1 + secrets.randbelow(254), secrets.randbelow(256)
+    return [f"127.{second}.{third}.{node}" for node in range(1, number + 1)]
+
+
+async def namespaces_refused() -> SandboxError | None:
+    """Return why this machine does not let this user create namespaces of nodes; None if it does."""
+    probe = await asyncio.create_subprocess_exec(
+        *probe_arguments(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    output, _ = await probe.communicate()
+    if probe.returncode == 0:
+        return None
+    return namespaces_impossible(output.decode(errors="replace").strip() or f"exit code {probe.returncode}")
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file of a node; an empty one stands for what is not a regular file."""
+    if stat.S_ISREG(Path(source).stat().st_mode):
+        shutil.copy2(source, target)
+    else:
+        Path(target).touch()
+
+
+class NodeFiles(Struct, frozen=True):
+    """Folders with files of nodes, by the name of the node and the path at which programs see them."""
+
+    folders: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+
+    def of(self, node: str) -> dict[str, Path]:
+        """Return those of a node; ``{node}`` in the path of a folder is its name."""
+        given = {**self.folders.get(EVERY_NODE, {}), **self.folders.get(node, {})}
+        return {path: Path(str(folder).replace("{node}", node)) for path, folder in given.items()}
+
+    def check(self, nodes: Sequence[str]) -> None:
+        """Check them.
+
+        Raises:
+            ConfigurationError: a node or a folder does not exist.
+        """
+        for node in self.folders:
+            if node != EVERY_NODE and node not in nodes:
+                hint = did_you_mean(node, nodes) or ";"
+                raise ConfigurationError(
+                    f"--node-files: unknown node {node!r}{hint} nodes of the sandbox: {', '.join(nodes)}"
+                )
+        for node in nodes:
+            for path, folder in self.of(node).items():
+                if not folder.is_dir():
+                    raise ConfigurationError(
+                        f"--node-files {path}={folder}: {folder} is not a directory; name a directory with the files "
+                        f"that programs of {node} see in {path}"
+                    )
+
+
+def parse_node_files(texts: Sequence[str]) -> NodeFiles:
+    """Return the folders of ``[NODE:]PATH=DIR`` each.
+
+    Raises:
+        ConfigurationError: a text is not of that form.
+    """
+    found: dict[str, dict[str, Path]] = {}
+    for text in texts:
+        name, equals, folder = text.partition("=")
+        node, colon, path = name.rpartition(":")
+        path = os.path.normpath(path) if path else ""
+        if not equals or not folder or (colon and not node) or not path.startswith("/") or path in {"/", "//"}:
+            raise ConfigurationError(
+                f"--node-files {text}: it is not of the form [NODE:]PATH=DIR with an absolute path; write it as "
+                "/sys=fixtures/sys or node-1:/dev=fixtures/dev"
+            )
+        found.setdefault(node or EVERY_NODE, {})[path] = Path(folder).absolute()
+    return NodeFiles(found)

@@ -1,0 +1,499 @@
+"""Nodes with their own mounts and network: what programs and containers see there, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_kit.client.resources import PODS, RESOURCE_SLICES
+from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
+from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.containers import node_namespace
+from dra_kit.sandbox.containers.images import LocalImage
+from dra_kit.sandbox.containers.node_namespace import (
+    NodeNamespace,
+    NodePlaces,
+    namespaces_impossible,
+    namespaces_refused,
+    parse_node_files,
+)
+from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, VolumeMount
+from dra_kit.sandbox.drivers import command_processes
+from dra_kit.sandbox.drivers.commands import parse_commands
+from tests.support import foreign_driver
+from tests.unit.sandbox.cluster.kubelet.polling import until
+
+REFUSAL = asyncio.run(namespaces_refused())
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(REFUSAL is not None, reason=f"NOT TESTED: {REFUSAL}"),
+]
+POD = PodReference("kitchen", "guest", "uid-1")
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="n") as directory:
+        yield Path(directory)
+
+
+@asynccontextmanager
+async def runtime_in(directory: Path, files: Mapping[str, Path] | None = None) -> AsyncIterator[ProcessRuntime]:
+    place = directory / "1"
+    (place / "cdi").mkdir(parents=True)
+    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {})
+    async with ProcessRuntime(directory=place / "containers", namespace=namespace) as made:
+        yield made
+
+
+async def run(runtime: ProcessRuntime, script: str, **config: Any) -> tuple[ContainerStatus, str]:
+    """Runs a container to its end; its status and its output."""
+    await runtime.run(ContainerConfig(POD, "c", 0, "x", ("sh", "-c", script), **config))
+    await until(lambda: not runtime.containers(POD.uid)[-1].running)
+    status = runtime.containers(POD.uid)[-1]
+    found = runtime.find(status.id)
+    assert found is not None
+    runtime.remove(POD.uid)
+    return status, found.log.text
+
+
+async def output(runtime: ProcessRuntime, script: str, **config: Any) -> str:
+    return (await run(runtime, script, **config))[1]
+
+
+def in_namespace(runtime: ProcessRuntime, *command: str) -> str:
+    """What a program of the node prints."""
+    assert runtime.namespace is not None
+    argv = runtime.namespace.enter(command)
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+# --- files
+
+
+async def test_directories_of_the_node_are_where_programs_expect_them(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        in_namespace(
+            runtime, "sh", "-c", "echo plugin > /var/lib/kubelet/a; echo spec > /var/run/cdi/b; ls /etc/cdi; :"
+        )
+
+        assert (short / "1/a").read_text() == "plugin\n"
+        assert (short / "1/cdi/b").read_text() == "spec\n"
+        assert await output(runtime, "cat /var/lib/kubelet/a /run/cdi/b") == "plugin\nspec\n"
+        assert in_namespace(runtime, "ls", "/var/run/nri") == "nri.sock\n"
+    assert not Path("/var/lib/kubelet/a").exists()
+
+
+async def test_program_of_a_node_is_root_in_the_folder_of_its_caller(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        assert in_namespace(runtime, "sh", "-c", "id -u; pwd") == f"0\n{Path.cwd()}\n"
+
+
+async def test_paths_of_the_node_lead_to_its_files(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        namespace = runtime.namespace
+        assert namespace is not None
+        place = short / "1"
+        assert namespace.outside("/var/lib/kubelet/plugins/x/dra.sock") == place / "plugins/x/dra.sock"
+        assert namespace.outside("/var/run/cdi/x.json") == namespace.outside("/run/cdi/x.json") == place / "cdi/x.json"
+        assert namespace.outside(place / "plugins/x.sock") == place / "plugins/x.sock"
+        assert namespace.outside("/etc/passwd").read_text() == Path("/etc/passwd").read_text()
+        (place / "plugins").mkdir()
+        (place / "plugins" / ("d" * 70)).mkdir()
+        (place / "plugins" / ("d" * 70) / "s").write_text("near")
+        # as long as a socket's address can be, inside
+        long = f"/var/lib/kubelet/plugins/{'d' * 70}/s"
+        assert len(str(namespace.outside(long))) <= 107
+        assert namespace.outside(long).read_text() == "near"
+
+
+async def test_fake_files_replace_those_of_the_machine(short: Path, tmp_path: Path) -> None:
+    for file in ("sys/class/oven/oven0/vendor", "dev/oven/0", "proc/devices"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"{file}\n")
+    files = {f"/{name}": tmp_path / name for name in ("sys", "dev", "proc")}
+    async with runtime_in(short, files) as runtime:
+        found = in_namespace(runtime, "sh", "-c", "ls /sys; cat /dev/oven/0 /proc/devices; echo x > /dev/null; id -u")
+        assert found == "class\ndev/oven/0\nproc/devices\n0\n"
+        in_namespace(runtime, "sh", "-c", "echo hot > /sys/class/oven/oven0/vendor; mkdir /dev/new")
+        assert in_namespace(runtime, "cat", "/sys/class/oven/oven0/vendor") == "hot\n"
+    # the node has copies
+    assert (tmp_path / "sys/class/oven/oven0/vendor").read_text() == "sys/class/oven/oven0/vendor\n"
+    assert not (tmp_path / "dev/new").exists()
+
+
+async def test_only_privileged_containers_see_all_devices(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "oven0").touch()
+    async with runtime_in(short, {"/dev": tmp_path}) as runtime:
+        assert "oven0" not in await output(runtime, "ls /dev; echo x > /dev/null")
+        assert "oven0" in await output(runtime, "ls /dev", privileged=True)
+
+
+async def test_volume_is_mounted_where_no_folder_is(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    volumes = (
+        VolumeMount("/srv-of-test/data", str(tmp_path)),
+        VolumeMount("/srv-of-test/fixed", str(tmp_path), read_only=True),
+        VolumeMount("/srv-of-test/one", str(tmp_path / "file")),
+    )
+    script = "cd /srv-of-test && echo new > data/file && cat fixed/file one && echo x > fixed/file"
+    async with runtime_in(short) as runtime:
+        status, text = await run(runtime, script, mounts=volumes)
+    assert text.startswith("new\nnew\n")
+    assert "Read-only" in text
+    assert status.exit is not None
+    assert status.exit.code != 0
+    assert not Path("/srv-of-test").exists()
+
+
+async def test_what_is_mounted_in_a_shared_volume_is_seen_on_the_node(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        (short / "1/plugins").mkdir()
+        (short / "1/plugins/mps").mkdir()
+        volume = VolumeMount("/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins", shared=True)
+        script = "mount -t tmpfs none /var/lib/kubelet/plugins/mps && touch /var/lib/kubelet/plugins/mps/pipe"
+        status, text = await run(runtime, script, mounts=(volume,), privileged=True)
+        assert status.exit is not None
+        assert (status.exit.code, text) == (0, "")
+        assert in_namespace(runtime, "ls", "/var/lib/kubelet/plugins/mps") == "pipe\n"
+        assert list((short / "1/plugins/mps").iterdir()) == []  # not on this machine
+
+
+# --- what CDI asks for
+
+
+async def test_cdi_mounts_and_device_files_are_made(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/oven0").write_text("oven")
+    (tmp_path / "menu").write_text("funghi\n")
+    edits = SpecEdits(
+        mounts=(
+            Mount(host_path=str(tmp_path / "menu"), container_path="/etc/menu-of-test", options=("ro", "bind")),
+            Mount(host_path="tmpfs", container_path="/mnt/cache", type="tmpfs", options=("size=64k", "mode=700")),
+        ),
+        device_nodes=(
+            DeviceNode(path="/dev/ovens/a", host_path="/dev/oven0"),
+            DeviceNode(path="/dev/ovens/b", type="c", major=240, minor=7),
+        ),
+    )
+    script = (
+        "cat /etc/menu-of-test /dev/ovens/a; echo; stat -c %a /mnt/cache; stat -c %F,%t,%T /dev/ovens/b; ls /dev/ovens"
+    )
+    async with runtime_in(short, {"/dev": tmp_path / "dev"}) as runtime:
+        status, text = await run(runtime, script, edits=edits)
+
+    device = "character special file,f0,7" if os.getuid() == 0 else "regular empty file,0,0"
+    assert text == f"funghi\noven\n700\n{device}\na\nb\n"
+    assert status.edits_applied
+    assert status.stand_ins == (() if os.getuid() == 0 else ("/dev/ovens/b",))
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        (SpecEdits(mounts=(Mount(host_path="/no/menu", container_path="/menu"),)),
+         "flags=MS_BIND|MS_REC: no such file or directory"),
+        (SpecEdits(device_nodes=(DeviceNode(path="/dev/no-oven"),)),
+         'failed to stat CDI host device "/dev/no-oven": no such file or directory'),
+    ],
+)  # fmt: skip
+async def test_container_does_not_start_without_a_file_of_its_claim(
+    short: Path, edits: SpecEdits, message: str
+) -> None:
+    async with runtime_in(short) as runtime:
+        status = await runtime.run(ContainerConfig(POD, "c", 0, "x", ("true",), edits=edits))
+        assert status.exit is not None
+        assert status.exit.reason == "StartError"
+        assert status.exit.message.endswith(message)
+
+
+# --- network
+
+
+async def test_nodes_have_their_own_ports(short: Path) -> None:
+    server = "import http.server as h; h.HTTPServer(('0.0.0.0', 8080), h.SimpleHTTPRequestHandler).serve_forever()"
+    async with runtime_in(short / "a") as one, runtime_in(short / "b") as two:
+        for runtime in (one, two):
+            await runtime.run(ContainerConfig(POD, "c", 0, "x", (sys.executable, "-c", server)))
+            assert runtime.namespace is not None
+            connection = await _connected(runtime.namespace, 8080)
+            with connection:
+                loop = asyncio.get_running_loop()
+                await loop.sock_sendall(connection, b"GET / HTTP/1.0\r\n\r\n")
+                assert (await loop.sock_recv(connection, 1000)).startswith(b"HTTP/1.0 200")
+
+
+async def _connected(namespace: NodeNamespace, port: int) -> Any:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await namespace.connect(port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
+
+
+async def test_ports_of_pods_are_reached_at_the_address_of_their_node(sandbox: Sandbox) -> None:
+    server = "import http.server as h; h.HTTPServer(('0.0.0.0', 8080), h.SimpleHTTPRequestHandler).serve_forever()"
+    for node in ("node-1", "node-2"):
+        container = {"name": "c", "image": "x", "command": [sys.executable, "-c", server],
+                     "ports": [{"containerPort": 8080}]}  # fmt: skip
+        pod = {"metadata": {"name": node}, "spec": {"nodeName": node, "containers": [container]}}
+        await sandbox.client.create(PODS, pod, "default")
+    addresses = []
+    for node in ("node-1", "node-2"):
+        address = await _address(sandbox, node)
+        assert await _get(address, 8080) == "HTTP/1.0 200 OK"
+        addresses.append(address)
+        await sandbox.client.delete(PODS, node, "default", grace_period_seconds=0)
+        await _refused(address, 8080)
+    assert len(set(addresses)) == 2
+
+
+async def _address(sandbox: Sandbox, pod: str) -> str:
+    api = sandbox.control_plane.server.api
+    await until(lambda: (api.lookup("pods", f"default/{pod}") or {})["status"].get("podIP"))
+    return str((api.lookup("pods", f"default/{pod}") or {})["status"]["podIP"])
+
+
+async def _get(address: str, port: int) -> str:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(address, port)
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                line = (await reader.read()).partition(b"\r\n")[0]
+                writer.close()
+                if line:
+                    return line.decode()
+            except OSError:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def _refused(address: str, port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(address, port)
+                writer.close()
+            except ConnectionRefusedError:
+                return
+            except ConnectionResetError:
+                pass  # while it was closed
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with Sandbox([], SandboxSettings(nodes=2, node_namespaces=True)) as made:
+        yield made
+
+
+async def pod_output(sandbox: Sandbox, script: str, **spec: Any) -> str:
+    container = {"name": "c", "image": "x", "command": ["sh", "-c", script]} | spec.pop("container", {})
+    spec = {"restartPolicy": "Never", "containers": [container], **spec}
+    await sandbox.client.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, "default")
+    api = sandbox.control_plane.server.api
+    await until(lambda: (api.lookup("pods", "default/p") or {})["status"]["phase"] in {"Succeeded", "Failed"})
+    return await sandbox.output("default", "p", "c")
+
+
+async def test_pods_reach_the_api_server(sandbox: Sandbox) -> None:
+    program = (
+        "import os, ssl, urllib.request; e = os.environ; "
+        "url = f\"https://{e['KUBERNETES_SERVICE_HOST']}:{e['KUBERNETES_SERVICE_PORT']}/livez\"; "
+        "ca = '/var/run/secrets/kubernetes.io/serviceaccount/ca.crt'; "
+        "print(urllib.request.urlopen(url, context=ssl.create_default_context(cafile=ca)).read())"
+    )
+    assert await pod_output(sandbox, f'{sys.executable} -I -c "$PROGRAM"', container={
+        "env": [{"name": "PROGRAM", "value": program}],
+    }) == "b'ok'\n"  # fmt: skip
+
+
+async def test_api_server_that_stops_listening_is_away_for_programs_of_nodes(sandbox: Sandbox) -> None:
+    namespace, server = sandbox.nodes[0].runtime.namespace, sandbox.control_plane.server
+    assert namespace is not None
+    await server.stop_listening()
+    with await namespace.connect(server.port) as connection:
+        assert await _closed(connection)
+    await server.listen()
+    program = f"import ssl, socket; c = ssl._create_unverified_context(); c.wrap_socket(socket.create_connection(('127.0.0.1', {server.port})))"  # noqa: E501
+    process = await asyncio.create_subprocess_exec(*namespace.enter([sys.executable, "-c", program]))
+    assert await process.wait() == 0
+
+
+async def _closed(connection: socket.socket) -> bool:
+    try:
+        return await asyncio.get_running_loop().sock_recv(connection, 1) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def test_host_path_that_has_to_be_created_is_not_created_on_this_machine(sandbox: Sandbox) -> None:
+    volume = {"name": "v", "hostPath": {"path": "/opt/of-test/drivers", "type": "DirectoryOrCreate"}}
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/drivers"}]}
+
+    found = await pod_output(sandbox, "touch /drivers/a; ls /opt/of-test/drivers", container=mounts, volumes=[volume])
+
+    assert found == "a\n"
+    assert not Path("/opt/of-test").exists()
+
+
+# --- programs of others
+
+ROOT = Path(__file__).resolve().parents[5]
+BUILT_IN = (
+    "KUBELET_PLUGINS_DIRECTORY_PATH=/var/lib/kubelet/plugins",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH=/var/lib/kubelet/plugins_registry",
+    "CDI_ROOT=/var/run/cdi",
+)
+
+
+async def test_driver_with_built_in_paths_serves_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    text = shlex.join(["env", *BUILT_IN, sys.executable, foreign_driver.__file__])
+    commands = tuple(parse_commands("plugin", [text], directory=Path.cwd()))
+    async with Sandbox([], SandboxSettings(nodes=2, commands=commands)) as made:
+        assert made.namespaces.startswith("each node has its own mounts and network")
+        await until(lambda: len(made.informers.objects(RESOURCE_SLICES)) == 2)
+        for node in made.nodes:
+            plugin = await node.kubelet.plugins.wait_for_plugin(foreign_driver.DRIVER, timeout=60)
+            assert plugin.endpoint == str(node.directory / "plugins" / foreign_driver.DRIVER / "dra.sock")
+
+
+async def test_programs_share_the_machine_if_namespaces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_processes, "READY_SECONDS", 0.0)
+    commands = tuple(parse_commands("plugin", ["sleep 3600"], directory=Path.cwd()))
+    async with Sandbox([], SandboxSettings(commands=commands, node_namespaces=False)) as made:
+        assert made.namespaces.startswith("nodes share the files and ports of this machine")
+        assert made.nodes[0].runtime.namespace is None
+
+
+async def test_files_of_an_image_are_at_their_paths(short: Path, tmp_path: Path) -> None:
+    for name in ("usr/bin/oven-of-test", "templates-of-test/menu"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(
+            "#!/bin/sh\ncat /templates-of-test/menu; ls /usr/bin/oven-of-test; cat /bin/link-of-test\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/link-of-test").symlink_to("/templates-of-test/menu")
+    (tmp_path / "templates-of-test/menu").write_text("funghi\n")
+    async with runtime_in(short) as runtime:
+        image = LocalImage("oven", tmp_path)
+        await runtime.run(ContainerConfig(POD, "c", 0, "x", ("oven-of-test",), local_image=image))
+        await until(lambda: not runtime.containers(POD.uid)[-1].running)
+        found = runtime.find(runtime.containers(POD.uid)[-1].id)
+        assert found is not None
+        assert found.log.text == "funghi\n/usr/bin/oven-of-test\nfunghi\n"
+    assert not Path("/usr/bin/oven-of-test").exists()
+
+
+# --- life
+
+
+async def test_killed_holder_is_replaced(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        namespace = runtime.namespace
+        assert namespace is not None
+        await runtime.run(ContainerConfig(POD, "c", 0, "x", ("sleep", "3600")))
+        holder = int(namespace.enter(["x"])[-2])
+        os.kill(holder, signal.SIGKILL)
+        await until(lambda: not runtime.containers(POD.uid)[-1].running)
+        runtime.remove(POD.uid)
+        with pytest.raises(SandboxError, match="process that held them was killed"):
+            namespace.enter(["x"])
+        assert await output(runtime, "ls /var/run/nri") == "nri.sock\n"
+        assert int(namespace.enter(["x"])[-2]) != holder
+
+
+def test_nothing_is_left_of_a_sandbox_that_was_killed() -> None:
+    program = textwrap.dedent("""
+        import asyncio
+        from dra_kit.kubernetes.resource.objects import PodReference
+        from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+        from dra_kit.sandbox.containers.runtime import ContainerConfig
+        async def main():
+            async with Sandbox([], SandboxSettings(node_namespaces=True)) as sandbox:
+                runtime = sandbox.nodes[0].runtime
+                command = ("sh", "-c", "echo $$; sleep 3600")
+                status = await runtime.run(ContainerConfig(PodReference("a", "b", "c"), "d", 0, "e", command))
+                while not (text := runtime.find(status.id).log.text):
+                    await asyncio.sleep(0.01)
+                print(runtime.namespace.enter(["x"])[-2], text, flush=True)
+                await asyncio.Event().wait()
+        asyncio.run(main())
+    """)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        # the namespaces end with these: the process that holds them, and a container
+        held = process.stdout.readline().split()
+        process.kill()
+    assert len(held) == 2
+    _wait_for(lambda: not any(Path(f"/proc/{number}").exists() for number in held))
+
+
+def _wait_for(condition: Any) -> None:
+    async def wait() -> None:
+        await until(condition)
+
+    asyncio.run(wait())
+
+
+# --- the choice
+
+
+async def test_namespaces_that_are_forbidden_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_namespace, "probe_arguments", lambda: ["sh", "-c", "echo no space left; exit 1"])
+    with pytest.raises(SandboxError, match="nodes cannot have namespaces of their own here: no space left; run the"):
+        async with Sandbox([], SandboxSettings(node_namespaces=True)):
+            pass
+
+
+async def test_nodes_share_the_machine_by_default() -> None:
+    async with Sandbox([]) as made:
+        assert made.namespaces == ""
+        assert made.nodes[0].runtime.namespace is None
+
+
+@pytest.mark.parametrize("text", ["/sys", "sys=x", "/sys=", ":/sys=x", "/=x", "node-1:sys=x"])
+def test_invalid_node_files_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not of the form \[NODE:\]PATH=DIR"):
+        parse_node_files([text])
+
+
+def test_files_of_a_node_replace_those_of_every_node(tmp_path: Path) -> None:
+    for name in ("all", "node-2"):
+        (tmp_path / name).mkdir()
+    found = parse_node_files([f"/sys/={tmp_path}/all", f"node-2:/sys={tmp_path}/{{node}}"])
+    assert found.of("node-1") == {"/sys": tmp_path / "all"}
+    assert found.of("node-2") == {"/sys": tmp_path / "node-2"}
+    found.check(["node-1", "node-2"])
+    with pytest.raises(ConfigurationError, match="unknown node 'node-2'"):
+        found.check(["node-1"])
+
+
+def test_folder_of_node_files_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is not a directory; name a directory with the files"):
+        parse_node_files([f"/sys={tmp_path}/x"]).check(["node-1"])
+
+
+def test_error_names_the_remedies() -> None:
+    assert "--no-node-namespaces" in str(namespaces_impossible("operation not permitted"))
