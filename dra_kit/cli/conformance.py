@@ -13,14 +13,13 @@ from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import setting_variable
-from dra_kit.cli.options import TargetCommand, complete_target, path
-from dra_kit.cli.sandbox import NewFile
+from dra_kit.cli.options import NewFile, TargetCommand, complete_target, path
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.conformance import report, runner
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
 from dra_kit.conformance.subject import NodePlaces, SubjectCommand
-from dra_kit.sandbox.drivers.project import project_of
+from dra_kit.sandbox.drivers.sandbox_driver import project_of
 
 
 @click.command(cls=TargetCommand)

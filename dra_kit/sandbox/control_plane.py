@@ -35,17 +35,20 @@ from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.controllers import device_taint_eviction, jobs, pool_status, resource_claims
-from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController
+from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController, RootCertificatePublisher
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.jobs import JobController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
-from dra_kit.sandbox.controllers.pod_groups import PodGroupProtectionController
 from dra_kit.sandbox.controllers.policy_status import KindLookup, PolicyStatusController, ServedKind
 from dra_kit.sandbox.controllers.pool_status import PoolStatusController
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
-from dra_kit.sandbox.controllers.root_certificates import RootCertificatePublisher
-from dra_kit.sandbox.controllers.workloads import COMPONENTS, WORKLOADS, WorkloadController
+from dra_kit.sandbox.controllers.workloads import (
+    COMPONENTS,
+    WORKLOADS,
+    PodGroupProtectionController,
+    WorkloadController,
+)
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 

@@ -1,4 +1,4 @@
-"""The controller of workloads: creates, updates and deletes what their plans say."""
+"""The controller of workloads: creates, updates and deletes what their plans say. PodGroups are protected."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from typing import Any, Final, Literal, TypeAlias
 from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
+from dra_kit.client.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.matching import parse_label_selector
-from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, owns
+from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key, owns
+from dra_kit.kubernetes.scheduler.pod_groups import POD_GROUP_PROTECTION, group_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workload_plans import (
     Availability,
@@ -269,3 +279,37 @@ def _may_own(workload: ObjectView, obj: ObjectView) -> bool:
         match = _STATEFUL_POD.fullmatch(obj["metadata"]["name"])
         return match is not None and match[1] == workload["metadata"]["name"]
     return workload["kind"] != REPLICA_SETS.kind or is_active(obj)
+
+
+class PodGroupProtectionController:
+    """Removes the finalizer of deleted PodGroups that no pod needs (``podgroup-protection-controller``)."""
+
+    def __init__(self, client: Client, informers: SharedInformers) -> None:
+        self._client = client
+        self._groups = informers.objects(POD_GROUPS)
+        self._pods = informers.objects(PODS)
+        self._queue = WorkQueue[ObjectKey]("the protection of PodGroups", self._release)
+        informers.listen(POD_GROUPS, lambda change: self._queue.add(object_key(change.object)))
+        informers.listen(PODS, self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._queue.run()
+
+    def _pod_changed(self, change: ObjectChange) -> None:
+        key = group_key(change.object)
+        if key is not None and (change.type == "DELETED" or is_terminal(change.object)):
+            self._queue.add(key)
+
+    async def _release(self, key: ObjectKey) -> None:
+        group = self._groups.get(key)
+        if group is None or "deletionTimestamp" not in group["metadata"]:
+            return
+        finalizers = group["metadata"].get("finalizers") or []
+        is_used = any(group_key(pod) == key and not is_terminal(pod) for pod in self._pods.values())
+        if is_used or POD_GROUP_PROTECTION not in finalizers:
+            return
+        metadata = {name: group["metadata"][name] for name in ("uid", "resourceVersion")}
+        metadata["finalizers"] = [item for item in finalizers if item != POD_GROUP_PROTECTION]
+        with suppress(NotFound):
+            await self._client.patch(POD_GROUPS, key[1], {"metadata": metadata}, key[0])

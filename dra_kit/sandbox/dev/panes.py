@@ -17,9 +17,15 @@ from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import PREPARE, CallEnded, CallStarted, ContainerStarted, ObjectChanged, Record
-from dra_kit.sandbox.views.devices import PoolKey, PoolState, allocation_results, device_taints, pool_state
+from dra_kit.sandbox.views.devices import (
+    PoolKey,
+    PoolState,
+    allocation_results,
+    counter_lines,
+    device_taints,
+    pool_state,
+)
 from dra_kit.sandbox.views.live import shown_edits
-from dra_kit.sandbox.views.tables import counter_lines
 from dra_kit.text import counted, escape_unprintable
 
 _NO_SCHEDULE: Final = "yellow"

@@ -55,9 +55,8 @@ from dra_kit.sandbox.records import (
     Record,
 )
 from dra_kit.sandbox.timeline.report import START_ERROR
-from dra_kit.sandbox.views.devices import DeviceEntries
+from dra_kit.sandbox.views.devices import DeviceEntries, counter_lines, device_table, wrapped
 from dra_kit.sandbox.views.entries import EntryPrinter, ShortNames, ViewDetail, ViewEntry, count, lines, milliseconds
-from dra_kit.sandbox.views.tables import counter_lines, device_table, wrapped
 from dra_kit.text import escape_unprintable
 
 _ORIGINS: Final = {

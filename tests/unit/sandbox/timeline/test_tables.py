@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.sandbox.views.tables import counter_lines, device_table
+from dra_kit.sandbox.views.devices import counter_lines, device_table
 
 TAINT = {"key": "gpu.example/xid", "value": "79", "effect": "NoSchedule"}
 
