@@ -41,9 +41,9 @@ SECTIONS = [
         "Reference",
         "reference",
         [
-            "troubleshooting", "conformance", "commands", "sandbox", "sandbox-output", "sandbox-pods",
-            "sandbox-fidelity", "story-format", "story-expectations", "story-driver", "timeline", "lint", "lint-rules",
-            "explain",
+            "troubleshooting", "conformance", "commands", "sandbox", "sandbox-programs", "sandbox-output",
+            "sandbox-pods", "sandbox-fidelity",
+            "story-format", "story-expectations", "story-driver", "timeline", "lint", "lint-rules", "explain",
             "reading-files", "cel", "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens",
             "chart", "metrics", "packaging", "measured",
         ],

@@ -23,7 +23,7 @@ from aiohttp.web_protocol import RequestHandler
 from dra_kit.apiserver.admission.node_restriction import restrict_node
 from dra_kit.apiserver.admission.policies import PolicyAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
-from dra_kit.apiserver.admission.webhooks import WebhookAdmission
+from dra_kit.apiserver.admission.webhooks import LocalWebhooks, WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api, RuntimeConfig
 from dra_kit.apiserver.authentication import DEFAULT_SECONDS, NAMES, Authenticator
 from dra_kit.apiserver.authorization import aggregate_cluster_roles
@@ -167,6 +167,10 @@ class ApiServer:
     def serve_logs(self, source: PodLogSource) -> None:
         """Answer ``pods/log`` with the logs of a source."""
         self.api.pod_log = source
+
+    def call_local_webhooks(self, find: LocalWebhooks) -> None:
+        """Call programs for webhooks whose Service they stand for, by namespace and name, instead of its pods."""
+        self._admission.webhooks.local = find
 
     def serve_streams(self, source: PodStreams) -> None:
         """Answer ``pods/exec``, ``attach`` and ``portforward`` with the streams of a source."""

@@ -181,14 +181,19 @@ def value_of(option: str, args: Sequence[str]) -> str | None:
 
 def values_of(option: str, args: Sequence[str]) -> list[str]:
     """Return all values of an option among the arguments; the author's options need not be known."""
-    found: list[str | None] = []
+    return [value for _, value in ordered_values((option,), args)]
+
+
+def ordered_values(options: Sequence[str], args: Sequence[str]) -> list[tuple[str, str]]:
+    """Return all values of several options among the arguments, each with its option, in their order."""
+    found: list[tuple[str, str | None]] = []
     for word, following in pairwise([*args, None]):
         if word is None or word == "--":
             break
         flag, equals, value = word.partition("=")
-        if flag == option:
-            found.append(value if equals else following)
-    return [value for value in found if value is not None]
+        if flag in options:
+            found.append((flag, value if equals else following))
+    return [(flag, value) for flag, value in found if value is not None]
 
 
 def flags_of(param: click.Parameter) -> list[str]:

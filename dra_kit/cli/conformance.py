@@ -19,7 +19,7 @@ from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.conformance import report, runner
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
-from dra_kit.conformance.subject import DriverCommand, NodePlaces
+from dra_kit.conformance.subject import NodePlaces, SubjectCommand
 from dra_kit.sandbox.drivers.project import project_of
 
 
@@ -110,17 +110,17 @@ def conformance(
 
 def _starter(
     ctx: click.Context, target: str | None, command: str | None
-) -> Callable[[NodePlaces], DriverCommand] | None:
+) -> Callable[[NodePlaces], SubjectCommand] | None:
     if command is not None:
-        return lambda places: DriverCommand.parse(command, places)
+        return lambda places: SubjectCommand.parse(command, places)
     if target is None:
         return None
     driver: Driver[Any, Any] = ctx.meta["driver"]
     prepared = sandbox_driver(target, driver, ctx.meta.get("driver_settings", {}), 1)
 
-    def start(places: NodePlaces) -> DriverCommand:
+    def start(places: NodePlaces) -> SubjectCommand:
         author = prepared.settings_on(places.node, places.scratch)
-        return DriverCommand.of_target(target, _variables(author, prepared.values))
+        return SubjectCommand.of_target(target, _variables(author, prepared.values))
 
     return start
 

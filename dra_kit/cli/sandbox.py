@@ -28,7 +28,10 @@ from dra_kit.cli.options import (
 )
 from dra_kit.cli.sandbox_drivers import (
     SET,
+    VALUES,
     Loaded,
+    chart_folders,
+    driver_commands,
     given_settings,
     load_stories,
     load_targets,
@@ -38,6 +41,7 @@ from dra_kit.cli.sandbox_drivers import (
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
@@ -47,11 +51,18 @@ if TYPE_CHECKING:
 
     from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.dev.session import DevSession
+    from dra_kit.sandbox.drivers.commands import DriverCommand
     from dra_kit.sandbox.run.session import SandboxSession
     from dra_kit.sandbox.views.live import LiveView
 
 
-COMMANDS: Final = {"down": "down", "env": "env", "list": "list_command", "schema": "schema_command"}
+COMMANDS: Final = {
+    "down": "down",
+    "env": "env",
+    "list": "list_command",
+    "logs": "logs",
+    "schema": "schema_command",
+}
 """Subcommands, with their functions in sandbox_commands; a TARGET of the same name is written ``./down``."""
 HERE: Final = "."
 
@@ -183,6 +194,50 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="labels of all nodes or one; may be repeated",
 )
 @click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="CMD",
+    help="run a driver in any language on each node: 'CMD --node-name {node} --kubeconfig {kubeconfig}'; "
+    "placeholders: {node} {kubelet} {plugins} {registry} {cdi} {nri} {sysfs} {kubeconfig} {port}; may be repeated",
+)
+@click.option(
+    "--controller",
+    "controllers",
+    multiple=True,
+    metavar="CMD",
+    help="run a driver's controller: 'CMD --kubeconfig {kubeconfig}'; may be repeated",
+)
+@click.option(
+    "--webhook",
+    "webhooks",
+    multiple=True,
+    metavar="[SERVICE=]CMD",
+    help="run a driver's webhook: 'CMD --port {port} --tls-cert-file {cert} --tls-private-key-file {key}'; the API "
+    "server calls it in place of the Service of webhook configurations; may be repeated",
+)
+@click.option(
+    "--chart",
+    "charts",
+    multiple=True,
+    type=path(exists=True, file_okay=False),
+    help="install a helm chart, in a namespace with its name, and run the commands of its pods here; may be repeated",
+)
+@click.option(
+    VALUES,
+    "chart_values",
+    multiple=True,
+    type=path(exists=True, dir_okay=False),
+    help="file of values for the --chart before it; may be repeated",
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="NAME=DIR",
+    help="folder with the files of an image at their paths, and its Entrypoint in .image.json; may be repeated",
+)
+@click.option(
     SET,
     "values",
     multiple=True,
@@ -227,10 +282,12 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="divide the delays of Kubernetes by this factor: retries, back-offs, grace periods",
 )
 @click.option(
-    "--webhook/--no-webhook",
+    "--no-webhook",
+    "webhook",
+    is_flag=True,
+    flag_value=False,
     default=True,
-    show_default=True,
-    help="run the driver's webhook, which rejects invalid opaque configuration when it is applied",
+    help="do not run the driver's webhook, which rejects invalid opaque configuration when it is applied",
 )
 @variable_option(
     "--log-level",
@@ -248,7 +305,8 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     no driver; "dra-kit sandbox env" prints the environment of a driver that you start manually. Containers run as local
     processes: no image is pulled, and nothing is mounted.
 
-    Several TARGETs are several drivers on every node. Settings of a driver are flags of this command. If several
+    Drivers in any language run as programs with --plugin, or as their own helm chart with --chart. Several TARGETs,
+    programs and charts are several drivers on every node. Settings of a driver are flags of this command. If several
     drivers have a setting of the same name, use --set DRIVER.NAME=VALUE.
 
     Exit code 0: every pod of -f succeeded, or is ready if it never exits, and every story passed; 1: a pod or a story
@@ -259,6 +317,8 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
       dra-kit sandbox . --story stories/order-by-claim
       dra-kit sandbox ./gpu.py ./nic.py -f pod.yaml
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
+      dra-kit sandbox --plugin 'go-driver --node-name {node} --cdi-root {cdi}' -f pod.yaml
+      dra-kit sandbox --chart deployments/helm/driver --image registry.example/driver=./image -f pod.yaml
       dra-kit sandbox list
       dra-kit sandbox env
       dra-kit sandbox down
@@ -266,15 +326,20 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     if options["kubeconfig"] is not None:
         require_unused(options["kubeconfig"])
     loaded: list[Loaded] = ctx.meta["drivers"]
-    if not loaded and options["stories"]:
-        raise click.UsageError("--story requires a TARGET: the driver that the story tests.")
+    if options["stories"] and not (loaded or options["plugins"] or options["charts"]):
+        raise click.UsageError("--story requires a driver, which the story tests: a TARGET, --plugin or --chart.")
+    if options["chart_values"] and not options["charts"]:
+        raise click.UsageError(f"{VALUES} requires --chart before it.")
     for target in targets:
         _unused_project_hint(target)
     if options["detach"]:
         _detach(ctx, options)
         return
     printer: EntryPrinter = ctx.meta["printer"]
-    printer.entry(f"starting a cluster in this process, {_with_drivers([driver.name for _, driver in loaded])}")
+    commands, charts = driver_commands(options), chart_folders(ctx.meta["arguments"])
+    named = [*(driver.name for _, driver in loaded), *(command.name for command in commands)]
+    named += [folder.absolute().name for folder, _ in charts]
+    printer.entry(f"starting a cluster in this process, {_with_drivers(named)}")
     import asyncio  # print the line before the slow imports
 
     from dra_kit.sandbox.run.detached import bounded_log, report_remaining
@@ -282,7 +347,7 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
 
     show_log(options["log_level"])
     view = LiveView(printer)
-    session = _session(ctx, options, view)
+    session = _session(ctx, options, view, commands, charts)
     with bounded_log():
         code = asyncio.run(run_interruptibly(session, view.cut_off))
     report_remaining(session.remaining)
@@ -344,7 +409,13 @@ def _unused_project_hint(target: str) -> None:
         )
 
 
-def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> SandboxSession:
+def _session(
+    ctx: click.Context,
+    options: Mapping[str, Any],
+    view: LiveView,
+    commands: tuple[DriverCommand, ...],
+    charts: tuple[tuple[Path, tuple[Path, ...]], ...],
+) -> SandboxSession:
     from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
     from dra_kit.sandbox.run.session import RunTask, SandboxSession
 
@@ -355,7 +426,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
 
     def ready(sandbox: Sandbox) -> None:
         leave_record(sandbox)
-        report_ready(sandbox.drivers, sandbox.kubeconfig)
+        report_ready([*sandbox.drivers, *sandbox.programs], sandbox.kubeconfig)
 
     return SandboxSession(
         [
@@ -365,6 +436,8 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
         replace(
             settings := sandbox_settings(options),
             edited=tuple(sorted({name for story in stories for name in story.edited})),
+            commands=commands,
+            images=tuple(map(parse_image, options["images"])),
             shapes=shapes_with_stories(settings.shapes, stories),
         ),
         RunTask(
@@ -374,6 +447,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             keep=options["keep"] or is_detached(),
             report=options["report"],
             timeline=options["timeline"],
+            charts=charts,
         ),
         view,
         ready=ready,

@@ -1,20 +1,25 @@
-"""Subcommands of ``dra-kit sandbox``: down, env, list, schema."""
+"""Subcommands of ``dra-kit sandbox``: down, env, list, logs, schema."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import time
 from pathlib import Path
+from typing import Final
 
 import click
 
 from dra_kit.cli.options import path, print_remaining
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.directory import remove_abandoned
+from dra_kit.sandbox.drivers.command_processes import read_logs
 from dra_kit.sandbox.run.detached import DetachedSandbox, RunningSandbox, running_in_background, running_sandboxes, stop
 from dra_kit.sandbox.stories.model import story_schema
 from dra_kit.sandbox.timeline.recording import timeline_schema
-from dra_kit.text import did_you_mean
+from dra_kit.text import did_you_mean, escape_unprintable
+
+_FOLLOW_SECONDS: Final = 0.3
 
 
 @click.command
@@ -134,6 +139,48 @@ def list_command() -> None:
         print_usage(sandbox)
     if not found:
         click.echo("no sandbox is running in the background; start one with dra-kit sandbox TARGET --detach", err=True)
+
+
+@click.command
+@click.argument("name", required=False)
+@click.option("--kubeconfig", type=path(dir_okay=False), help="use the sandbox with this kubeconfig")
+@click.option("-f", "--follow", is_flag=True, help="print new lines until Ctrl-C, or until the sandbox stops")
+def logs(name: str | None, kubeconfig: Path | None, *, follow: bool) -> None:
+    """Print the logs of the programs that --plugin, --controller and --webhook start.
+
+    NAME is a process, such as dra-example-kubeletplugin@node-1, or a program, for its processes on all nodes. Without
+    NAME, all processes are printed, each line with the name of its process. For containers, including those of a
+    chart, use kubectl logs.
+
+    Exit code 0: the logs are printed; 2: no sandbox runs, the choice is ambiguous, or NAME is unknown.
+
+    \b
+      dra-kit sandbox logs
+      dra-kit sandbox logs dra-example-kubeletplugin@node-1 --follow
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    sandbox = _sandbox(kubeconfig)
+    printed: dict[str, str] = {}  # the time of the last line of each process
+    while True:
+        found = read_logs(sandbox.directory)
+        wanted = {process: entries for process, entries in found.items() if name in {None, process, _program(process)}}
+        if not wanted and not printed:
+            known = ", ".join(found) or "none"
+            raise SandboxError(
+                f"the sandbox has no log of {name or 'a program'}{did_you_mean(name, found)}; processes: {known}; "
+                "kubectl logs prints those of containers"
+            )
+        fresh = [entry for entries in wanted.values() for entry in entries if entry.at > printed.get(entry.process, "")]
+        for entry in sorted(fresh, key=lambda entry: entry.at):
+            text = escape_unprintable(entry.text, keep="\t")
+            click.echo(text if name == entry.process else f"{entry.process} | {text}")
+        printed |= {process: entries[-1].at for process, entries in wanted.items() if entries}
+        if not follow or not sandbox.directory.exists():
+            return
+        time.sleep(_FOLLOW_SECONDS)
+
+
+def _program(process: str) -> str:
+    return process.partition("@")[0]
 
 
 @click.command("schema")

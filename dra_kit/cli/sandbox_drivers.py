@@ -12,9 +12,10 @@ import click
 from msgspec.structs import replace
 
 from dra_kit.author.target import load_drivers
-from dra_kit.cli.app import flags_of, values_of
+from dra_kit.cli.app import flags_of, ordered_values, values_of
 from dra_kit.cli.options import is_help, load_named_driver, targets_of
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands, with_distinct_names
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 SET: Final = "--set"
+VALUES: Final = "--values"
+_CHART: Final = "--chart"
 
 
 def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.Parameter]) -> list[click.Option]:
@@ -107,6 +110,42 @@ def _refuse(text: str) -> Callable[[click.Context, click.Parameter, Any], None]:
             raise ConfigurationError(text)
 
     return callback
+
+
+def driver_commands(options: Mapping[str, Any]) -> tuple[DriverCommand, ...]:
+    """Return the programs that ``--plugin``, ``--controller`` and ``--webhook`` name.
+
+    Raises:
+        ConfigurationError: one is invalid.
+    """
+    given = {"plugin": options["plugins"], "controller": options["controllers"], "webhook": options["webhooks"]}
+    here = Path.cwd()
+    return tuple(
+        with_distinct_names(
+            [
+                *parse_commands("plugin", given["plugin"], directory=here),
+                *parse_commands("controller", given["controller"], directory=here),
+                *parse_commands("webhook", given["webhook"], directory=here),
+            ]
+        )
+    )
+
+
+def chart_folders(arguments: Sequence[str]) -> tuple[tuple[Path, tuple[Path, ...]], ...]:
+    """Return the folders of charts among the arguments of the command, each with the files of values after it.
+
+    Raises:
+        ConfigurationError: values come before the first chart.
+    """
+    given: list[tuple[Path, tuple[Path, ...]]] = []
+    for flag, value in ordered_values((_CHART, VALUES), arguments):
+        if flag == _CHART:
+            given.append((Path(value), ()))
+        elif given:
+            given[-1] = (given[-1][0], (*given[-1][1], Path(value)))
+        else:
+            raise ConfigurationError(f"{VALUES} {value} comes before the first {_CHART}; write it after its chart")
+    return tuple(given)
 
 
 Loaded = tuple[str, "Driver[Any, Any]"]

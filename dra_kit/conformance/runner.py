@@ -23,7 +23,7 @@ from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceChec
 from dra_kit.conformance.cluster import ConformanceCluster
 from dra_kit.conformance.kubelet import ConformanceKubelet
 from dra_kit.conformance.profile import DriverProfile
-from dra_kit.conformance.subject import DriverCommand, DriverUnderTest, NodePlaces
+from dra_kit.conformance.subject import DriverUnderTest, NodePlaces, SubjectCommand
 from dra_kit.conformance.workbench import (
     CheckBlocked,
     CheckFailure,
@@ -109,7 +109,7 @@ class ConformanceSettings(Struct, frozen=True, kw_only=True):
     """
 
     subject: str
-    command: Callable[[NodePlaces], DriverCommand] | None
+    command: Callable[[NodePlaces], SubjectCommand] | None
     profile: DriverProfile
     only: str = ""
     socket_dir: Path | None = None

@@ -89,7 +89,7 @@ class NodePlaces(Struct, frozen=True):
         return found | ({"POD_UID": pod_uid, "DRA_POD_UID": pod_uid} if pod_uid else {})
 
 
-class DriverCommand(Struct, frozen=True):
+class SubjectCommand(Struct, frozen=True):
     """The command that starts a driver.
 
     Attributes:
@@ -103,7 +103,7 @@ class DriverCommand(Struct, frozen=True):
     rolling: bool = False
 
     @classmethod
-    def parse(cls, text: str, places: NodePlaces) -> DriverCommand:
+    def parse(cls, text: str, places: NodePlaces) -> SubjectCommand:
         """Read a command as a shell splits it, without a shell.
 
         Raises:
@@ -133,7 +133,7 @@ class DriverCommand(Struct, frozen=True):
         return cls(tuple(words[count:]), variables, rolling="{pod_uid}" in text)
 
     @classmethod
-    def of_target(cls, target: str, variables: Mapping[str, str]) -> DriverCommand:
+    def of_target(cls, target: str, variables: Mapping[str, str]) -> SubjectCommand:
         """Return the command that runs the node role of a TARGET; ``variables`` are its settings."""
         # fake devices of a driver are not below /dev
         words = (sys.executable, "-m", "dra_kit", "node", target, "--no-check-device-nodes")
@@ -205,7 +205,7 @@ class DriverUnderTest:
         places: of the node.
     """
 
-    def __init__(self, command: DriverCommand | None, places: NodePlaces) -> None:
+    def __init__(self, command: SubjectCommand | None, places: NodePlaces) -> None:
         self._command = command
         self._places = places
         self._started = 0

@@ -21,12 +21,15 @@ from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
+from dra_kit.sandbox.containers.images import ImageStore, LocalImage
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.process_runtime import ContainerReport
 from dra_kit.sandbox.containers.streams import PodSessions
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.directory import mark_of, sandbox_directory, write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, RoleCredentials, RoleCredentialsProvider, create_accounts
+from dra_kit.sandbox.drivers.command_processes import RunningCommands
+from dra_kit.sandbox.drivers.commands import DriverCommand
 from dra_kit.sandbox.drivers.control import SandboxDriverControl
 from dra_kit.sandbox.drivers.controller_and_webhook import ControllerAndWebhook
 from dra_kit.sandbox.drivers.log import DriverLog, RefusedClaims
@@ -58,6 +61,9 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         accounts: the service accounts that the roles run as; None for the administrator.
         network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
         shapes: capacity and labels of Nodes, by node name; ``*`` is every node.
+        commands: programs that are drivers, or parts of one.
+        images: folders that stand for images.
+        charts: names of helm charts that are installed, each in a namespace with its name.
     """
 
     nodes: int = 1
@@ -73,6 +79,9 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     accounts: RoleAccounts | None = None
     network_namespaces: bool = False
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
+    commands: tuple[DriverCommand, ...] = ()
+    images: tuple[LocalImage, ...] = ()
+    charts: tuple[str, ...] = ()
 
     @property
     def node_names(self) -> list[str]:
@@ -125,7 +134,9 @@ class Sandbox:
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._releases = 0
+        self.images: Final = ImageStore(self._settings.images, self._settings.charts)
         self._client: Client | None = None
+        self._commands: RunningCommands | None = None
         self._intake = OutputReader()
         self.nodes: list[SandboxNode] = []
         self.log: DriverLog = DriverLog()
@@ -157,7 +168,8 @@ class Sandbox:
         calls = self._drivers.calls()
         for observer in self._observers:
             observer.ending(calls)
-        await self._drivers.stop()  # first, so that they can still write to the API server
+        # first, so that they can still write to the API server
+        await asyncio.gather(self._drivers.stop(), *([self._commands.stop()] if self._commands else []))
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -185,8 +197,24 @@ class Sandbox:
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
         if self._settings.accounts is not None:
             await create_accounts(self._settings.accounts, self.control_plane.server, self._client)
+        self._start_commands()
         if self._settings.roles:
-            await self.control_plane.or_fail(self._drivers.start(self._access))
+            await self.or_fail(self._drivers.start(self._access))
+        if self._commands is not None:
+            await self.or_fail(self._commands.ready())
+
+    def _start_commands(self) -> None:
+        server, settings = self.control_plane.server, self._settings
+        self._commands = RunningCommands(
+            settings.commands,
+            self,
+            mark=mark_of(self.directory),
+            credentials=server.kubeconfig(),
+            time_scale=settings.time_scale,
+            observe=self._acted,
+        )
+        server.call_local_webhooks(self._commands.webhook)
+        self._commands.start()
 
     # --- dra_kit.sandbox.drivers.running.DriverHost
 
@@ -236,6 +264,7 @@ class Sandbox:
             intake=self._intake,
             shape=node_shape(self._settings.shapes, name),
             network_namespaces=self._settings.network_namespaces,
+            images=self.images,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)
@@ -252,7 +281,14 @@ class Sandbox:
 
     async def or_fail(self, work: Awaitable[object]) -> None:
         """Wait for something, unless the cluster fails before: then that is cancelled, and the failure raised."""
-        await self.control_plane.or_fail(work, [self._drivers.fail(), *(node.fails() for node in self.nodes)])
+        await self.control_plane.or_fail(
+            work,
+            [
+                self._drivers.fail(),
+                *(item.fail() for item in [self._commands] if item),
+                *(node.fails() for node in self.nodes),
+            ],
+        )
 
     # --- what there is
 
@@ -285,6 +321,11 @@ class Sandbox:
     def drivers(self) -> Sequence[str]:
         """Names of the drivers; empty if they are started outside the sandbox."""
         return self._drivers.names
+
+    @property
+    def programs(self) -> Sequence[str]:
+        """Names of the programs and charts that are drivers, or parts of one."""
+        return [*(command.name for command in self._settings.commands), *self._settings.charts]
 
     def control(self, driver: str = "") -> SandboxDriverControl:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""

@@ -35,6 +35,7 @@ from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.controllers import device_taint_eviction, jobs, pool_status, resource_claims
+from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.jobs import JobController
@@ -124,6 +125,7 @@ class ControlPlane:
                     VALIDATING_ADMISSION_POLICIES,
                     RESOURCE_POOL_STATUS_REQUESTS,
                     POD_GROUPS,
+                    *FOLLOWED,
                 )
             }
             informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
@@ -276,6 +278,7 @@ class ControllerManager:
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
             JobController(client, informers, job_events, time_scale=time_scale),
             PodGroupProtectionController(client, informers),
+            CertificateController(client, informers),
             *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),
         )
 

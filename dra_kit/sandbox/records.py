@@ -372,6 +372,69 @@ class DriverLogged(TimelineRecord, frozen=True, kw_only=True):
     left_out: int = 0
 
 
+class CommandRecord(TimelineRecord, frozen=True, kw_only=True):
+    """What happened to a program that ``--plugin``, ``--controller`` or ``--webhook`` starts.
+
+    Attributes:
+        process: its name, with that of its node: ``dra-example-kubeletplugin@node-1``.
+        node: that it runs on; empty for a program that runs once.
+    """
+
+    process: str
+    node: str = ""
+
+
+class CommandStarted(CommandRecord, frozen=True, kw_only=True):
+    """A program was started.
+
+    Attributes:
+        command: program and arguments.
+        attempt: 0, and one more with every restart.
+    """
+
+    command: tuple[str, ...]
+    attempt: int = 0
+
+
+class CommandOutput(CommandRecord, frozen=True, kw_only=True):
+    """A program wrote lines.
+
+    Attributes:
+        left_out: lines before these that are not recorded, because there were too many at once.
+    """
+
+    lines: tuple[str, ...]
+    left_out: int = 0
+
+
+class CommandEnded(CommandRecord, frozen=True, kw_only=True):
+    """A program exited, or could not be started.
+
+    Attributes:
+        code: exit code; 128 and the signal's number after a signal.
+        message: why it could not be started.
+        restart_after: seconds until it is started again; None if it is not.
+    """
+
+    code: int
+    message: str = ""
+    restart_after: float | None = None
+
+
+class CommandNotReady(CommandRecord, frozen=True, kw_only=True):
+    """A plugin is not registered, or a webhook does not listen, some time after its start.
+
+    Attributes:
+        waited: seconds since the start.
+        message: what is missing.
+        causes: what is known about it, a sentence each.
+    """
+
+    waited: float
+    message: str
+    causes: tuple[str, ...] = ()
+
+
 class DeviceResult(Struct, frozen=True, rename="camel"):
     """A device that the scheduler allocates.
 
@@ -464,6 +527,10 @@ Record: TypeAlias = (
     | DriverRefused
     | DriverEnded
     | DriverLogged
+    | CommandStarted
+    | CommandOutput
+    | CommandEnded
+    | CommandNotReady
     | ManifestsApplied
     | ManifestsRefused
     | RunEnded

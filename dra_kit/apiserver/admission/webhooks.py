@@ -11,10 +11,11 @@ import base64
 import json
 import ssl
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import aiohttp
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit.apiserver import patches as json_patch
@@ -81,10 +82,32 @@ def _wire(write: AdmissionAttributes, obj: Object | None, api_version: str) -> O
     return None if obj is None else write.api.wire(write.kind, obj, api_version)
 
 
+class LocalWebhook(Struct, frozen=True):
+    """A program that stands for the Service of webhooks; ``authority`` is that of its certificate, in PEM."""
+
+    host: str
+    port: int
+    authority: str
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+
+LocalWebhooks = Callable[[str, str], LocalWebhook | None]
+"""Returns the program that stands for a Service, by namespace and name; None for the pods behind it."""
+
+
 class WebhookAdmission:
-    """Calls the webhooks for each write: by their URL, or at an address behind their Service."""
+    """Calls the webhooks for each write: by their URL, or at an address behind their Service.
+
+    Attributes:
+        local: the programs that stand for Services.
+    """
 
     def __init__(self) -> None:
+        self.local: LocalWebhooks = lambda *_: None
         self._session: aiohttp.ClientSession | None = None
         # by resource and configuration
         self._conditions: dict[tuple[str, str], tuple[StoredObject, list[CompiledPolicy]]] = {}
@@ -168,24 +191,34 @@ class WebhookAdmission:
         """
         config = webhook["clientConfig"]
         context: ssl.SSLContext | None = None
-        if bundle := config.get("caBundle"):
+        service = config.get("service")
+        local = self.local(service["namespace"], service["name"]) if service else None
+        if local is not None:
+            context = ssl.create_default_context(cadata=local.authority)
+        elif bundle := config.get("caBundle"):
             context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+        if context is not None:
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13 demands extensions that Go does not
         if self._session is None:
             # a connection that is kept would outlive a webhook that stops
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         seconds = webhook.get("timeoutSeconds") or _DEFAULT_SECONDS
         query = {"timeout": f"{seconds}s"}
-        service = config.get("service")
         host = f"{service['name']}.{service['namespace']}.svc" if service else None
         shown = config.get("url") or f"https://{host}:{service.get('port', 443)}{_path(service)}"
         shown = f"{shown}?timeout={seconds}s"
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             # no Service is routed here: the address is that of the pod; the certificate is the Service's
-            url = config.get("url") or f"https://{_endpoint(api, service)}{_path(service)}"
+            address = "" if config.get("url") else local.address if local else _endpoint(api, service)
+            url = config.get("url") or f"https://{address}{_path(service)}"
             async with self._session.post(
-                url, params=query, json=review, ssl=context or True, timeout=timeout, server_hostname=host
+                url,
+                params=query,
+                json=review,
+                ssl=context or True,
+                timeout=timeout,
+                server_hostname=None if local else host,
             ) as answer:
                 answer.raise_for_status()
                 body = await answer.read()

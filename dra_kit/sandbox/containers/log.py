@@ -23,7 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -348,6 +348,38 @@ _AT_ONCE: Final = 1 << 16  # bytes; as many as a pipe holds, unless its owner ch
 _AT_THE_END: Final = 1 << 20  # bytes; no pipe of an ordinary process holds more
 
 
+OUTPUT_LINES: Final = (100, 1_000)
+"""Lines that are shown of one container or program: in a second, and at once after silence."""
+
+
+class RateLimit:
+    """A token bucket, full at first."""
+
+    def __init__(self, each_second: int, most: int) -> None:
+        self._each_second, self._most = each_second, most
+        self._left: float = most
+        self._at: float | None = None
+
+    def left(self, now: float) -> int:
+        """Return the number of tokens left, at a time in seconds."""
+        if self._at is not None:
+            self._left = min(self._left + (now - self._at) * self._each_second, self._most)
+        self._at = now
+        return int(self._left)
+
+    def take(self, number: int) -> None:
+        """Take tokens; the balance may become negative."""
+        self._left -= number
+
+
+class OutputSink(Protocol):
+    """What a process writes to."""
+
+    def append(self, data: bytes, at: int) -> None:
+        """Take output that arrived at a time, in nanoseconds since 1970."""
+        ...
+
+
 class OutputReader:
     """Fills the logs of containers; for one event loop."""
 
@@ -356,12 +388,12 @@ class OutputReader:
         self._turn: asyncio.TimerHandle | None = None
         self._rested = 0.0  # when the next turn may be
 
-    def open(self, log: ContainerLog) -> tuple[OutputPipe, int]:
+    def open(self, log: OutputSink) -> tuple[OutputPipe, int]:
         """Create a pipe into a log; return it with its writing end, which the caller closes once the process has it."""
         source, target = os.pipe()
         return self.follow(source, log), target
 
-    def follow(self, source: int, log: ContainerLog) -> OutputPipe:
+    def follow(self, source: int, log: OutputSink) -> OutputPipe:
         """Read a descriptor into a log until it ends; it is closed then."""
         os.set_blocking(source, False)
         return OutputPipe(source, log, self._come)
@@ -395,7 +427,7 @@ class OutputPipe:
         come: called once when output is available; :meth:`read` is called then.
     """
 
-    def __init__(self, source: int, log: ContainerLog, come: Callable[[OutputPipe], None]) -> None:
+    def __init__(self, source: int, log: OutputSink, come: Callable[[OutputPipe], None]) -> None:
         self._source: int | None = source
         self._log = log
         self._come = come

@@ -119,8 +119,9 @@ class ProcessRuntime:
     terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
     is killed.
 
-    A container without a command would run the command of its image. The sandbox has no images: such a container
-    counts as running until it is stopped, and its output says so.
+    A container without a command would run the command of its image. Unless a folder stands for the image, such a
+    container counts as running until it is stopped, and its output says so. Programs of such a folder come before those
+    of this machine.
 
     Args:
         directory: parent of the containers' working directories, created and removed by the runtime; None for a
@@ -165,6 +166,8 @@ class ProcessRuntime:
         self._network_namespaces = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
+        self.program_ended: Callable[[str, int], None] = lambda *_: None
+        """Called with the identity and the exit code of a process of :attr:`processes` that is not a container."""
         self.nri: NriServer | None = None
         """Serves plugins; None for no NRI."""
         if nri_socket is not None:
@@ -193,6 +196,11 @@ class ProcessRuntime:
             self._settle(container)
         self._close_networks()
         shutil.rmtree(self._root, ignore_errors=True)
+
+    @property
+    def processes(self) -> ReaperClient:
+        """Starts processes of the node; also programs of it that are not containers."""
+        return self._processes
 
     # -- what the kubelet asks for
 
@@ -237,7 +245,15 @@ class ProcessRuntime:
         """
         identity = f"{_SCHEME}{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
-        variables = {**image_environment(config.hostname, directory), **config.environment, **_variables(config.edits)}
+        image = config.local_image
+        variables = {
+            **image_environment(config.hostname, directory),
+            **(image.environment if image else {}),
+            **config.environment,
+            **_variables(config.edits),
+        }
+        if image is not None:
+            variables["PATH"] = image.path(variables["PATH"])
         status = ContainerStatus(identity, config.name, config.attempt, config.image, _now(), environment=variables)
         container = _Container(config, status, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
@@ -545,7 +561,8 @@ class ProcessRuntime:
 
     async def _start(self, identity: str, container: _Container) -> None:
         command = container.config.command
-        program = find_program(command[0], container.status.environment)
+        image = container.config.local_image
+        program = find_program(image.program(command[0]) if image else command[0], container.status.environment)
         if program is None:
             self._refuse(container, start_error(command[0], None))
             return
@@ -559,7 +576,7 @@ class ProcessRuntime:
                 command,
                 executable=program,
                 environment={**container.status.environment, **self._mark},
-                directory=container.directory,
+                directory=image.working_directory(container.directory) if image else container.directory,
                 streams=streams.child,
                 terminal=container.config.terminal,
                 mounts={} if container.config.shares_mounts else mounts,
@@ -591,6 +608,7 @@ class ProcessRuntime:
         self._commands.ended(identity, code)
         container = self._containers.get(identity)
         if container is None:
+            self.program_ended(identity, code)
             return
         code = 128 - code if code < 0 else code
         self._end(container, ContainerExit(code, "Error" if code else "Completed", _now()))

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from dra_kit.kubelet.cdi.spec import SpecEdits, merge_edits
 from dra_kit.kubernetes.resource.objects import PodReference
+from dra_kit.sandbox.containers.images import LocalImage
 
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
@@ -99,6 +100,7 @@ class ContainerConfig(Struct, frozen=True):
         edits: what the CDI devices change in the container.
         mounts: folders of volumes, by the path at which the container sees them.
         shares_mounts: what the container mounts is seen by others, too (``mountPropagation: Bidirectional``).
+        local_image: the folder that stands for the image; None if there is none.
         stdin: it has an input, which clients can attach to.
         stdin_once: the input ends with the first client that was attached to it.
         terminal: input and output are a terminal.
@@ -117,6 +119,7 @@ class ContainerConfig(Struct, frozen=True):
     edits: SpecEdits = field(default_factory=SpecEdits)
     mounts: Mapping[str, str] = field(default_factory=dict)
     shares_mounts: bool = False
+    local_image: LocalImage | None = None
     stdin: bool = False
     stdin_once: bool = False
     terminal: bool = False

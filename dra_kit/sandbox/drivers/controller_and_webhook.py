@@ -22,12 +22,14 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.errors import NotFound, SandboxError
+from dra_kit.sandbox.controllers.certificates import new_authority
 from dra_kit.sandbox.drivers.accounts import RoleCredentialsProvider
 from dra_kit.sandbox.drivers.roles import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
 """Label of a namespace in which the webhook is not called, with the value ``off``."""
-_HOST: Final = "127.0.0.1"
+HOST: Final = "127.0.0.1"
+"""The address at which webhooks listen."""
 _LISTENS_SECONDS: Final = 60.0  # long enough for a busy machine; failures are reported at once
 _POLL: Final = 0.02
 _POOLS_SECONDS: Final = 5.0
@@ -145,7 +147,7 @@ class WebhookRole(Struct, frozen=True):
     async def listens(self) -> bool:
         """Return whether it accepts connections."""
         try:
-            _, writer = await asyncio.open_connection(_HOST, self.port)
+            _, writer = await asyncio.open_connection(HOST, self.port)
         except OSError:
             return False
         writer.close()
@@ -156,24 +158,22 @@ def webhook_role(
     driver: Driver[Any, Any], credentials: Credentials, directory: Path, author: BaseModel | None = None
 ) -> WebhookRole:
     """Return the webhook role with its own certificate."""
-    import trustme
-
-    authority = trustme.CA()
-    certificate = authority.issue_cert(_HOST)
+    authority = new_authority()
+    certificate = authority.issue_cert(HOST)
     cert, key = directory / "webhook.crt", directory / "webhook.key"
     cert.write_bytes(b"".join(item.bytes() for item in certificate.cert_chain_pems))
     key.touch(mode=0o600)
     key.write_bytes(certificate.private_key_pem.bytes())
-    reserved = _reserved_port()
+    reserved = reserved_port()
     port = int(reserved.getsockname()[1])
 
     async def run() -> int:
-        settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, author=author)
+        settings = WebhookSettings(cert=cert, key=key, host=HOST, port=port, author=author)
         with reserved:
             return await run_webhook(driver, settings, credentials)
 
     configuration = validating_webhook_configuration(
-        driver.name, url=f"https://{_HOST}:{port}", ca_bundle=authority.cert_pem.bytes()
+        driver.name, url=f"https://{HOST}:{port}", ca_bundle=authority.cert_pem.bytes()
     )
     selector = {"matchExpressions": [{"key": WITHOUT_WEBHOOK, "operator": "NotIn", "values": ["off"]}]}
     webhooks = [{**item, "namespaceSelector": selector} for item in configuration["webhooks"]]
@@ -182,12 +182,12 @@ def webhook_role(
     )
 
 
-def _reserved_port() -> socket.socket:
+def reserved_port() -> socket.socket:
     """Return a socket whose port the system assigns to no other socket; the webhook can listen on it by number.
 
     Of sockets with SO_REUSEADDR, several may have one port as long as at most one of them listens.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind((_HOST, 0))
+    reserved.bind((HOST, 0))
     return reserved

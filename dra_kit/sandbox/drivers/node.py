@@ -18,6 +18,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.log import OutputReader
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
@@ -40,6 +41,7 @@ class SandboxNode:
         directory: everything of the node lies below it; a short path, for sockets.
         shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
+        images: what stands for images.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class SandboxNode:
         intake: OutputReader,
         shape: NodeShape | None = None,
         network_namespaces: bool = False,
+        images: ImageStore | None = None,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -79,6 +82,7 @@ class SandboxNode:
             time_scale=time_scale,
             shape=shape,
             declared_features=declared_features,
+            images=images,
             observer=observer,
         )
         self.drivers: Mapping[str, NodeDriver] = {
@@ -172,6 +176,47 @@ class SandboxNode:
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
         await self.kubelet.start()
         await asyncio.gather(*(self.drivers[release.driver.name].start_again(release) for release in releases))
+
+    # --- what drivers of others need
+
+    def variables(self, kubeconfig: str) -> dict[str, str]:
+        """Return the environment of a driver on it, by the names of Kubernetes' example driver and of ``dra-kit node``.
+
+        Args:
+            kubeconfig: a path.
+        """
+        directory, cdi, nri = str(self.directory), str(self.cdi_dir), str(nri_socket(self.directory))
+        return {
+            "KUBECONFIG": kubeconfig,
+            "NODE_NAME": self.name,
+            "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
+            "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
+            "CDI_ROOT": cdi,
+            "NRI_SOCKET": nri,
+            "DRA_KUBECONFIG": kubeconfig,
+            "DRA_NODE_NAME": self.name,
+            "DRA_KUBELET_DIR": directory,
+            "DRA_CDI_DIR": cdi,
+            "DRA_NRI_SOCKET": nri,
+        }
+
+    def places(self, kubeconfig: str) -> dict[str, str]:
+        """Return the values of placeholders in a command for this node, all but ``port``.
+
+        Args:
+            kubeconfig: a path.
+        """
+        directory = str(self.directory)
+        return {
+            "node": self.name,
+            "kubelet": directory,
+            "plugins": f"{directory}/plugins",
+            "registry": f"{directory}/plugins_registry",
+            "cdi": str(self.cdi_dir),
+            "nri": str(nri_socket(self.directory)),
+            "sysfs": "/sys",
+            "kubeconfig": kubeconfig,
+        }
 
     # --- what can be seen of it
 

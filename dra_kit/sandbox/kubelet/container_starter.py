@@ -18,6 +18,7 @@ from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubernetes.resource.objects import init_containers, object_key, pod_reference, should_restart
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerExit, ContainerStatus, HookResources
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
@@ -51,6 +52,7 @@ class PodWorkerServices(Struct, frozen=True):
     cdi_directories: Sequence[Path]
     runtime: ProcessRuntime
     volumes: ProjectedVolumes
+    images: ImageStore
     recorder: EventRecorder
     observer: RecordObserver
     time_scale: float
@@ -81,6 +83,8 @@ class ContainerStarter:
             if remaining > 0:
                 self._wait_for_backoff(pod, name)
                 return remaining
+        if reason := self._services.images.lacking(pod, container):
+            return self._fail(pod, name, "ErrImageNeverPull", reason)
         try:
             config = await self._config(pod, container, 0 if previous is None else previous.attempt + 1)
         except KubeletError as error:
@@ -134,15 +138,17 @@ class ContainerStarter:
         cdi_devices = self._services.manager.cdi_devices(pod, container)
         node = replace(self._services.node, services=await self._service_links(pod))
         variables = await container_environment(pod, container, node, self._fetch)
+        image = self._services.images.find(container.get("image") or "")
         command, arguments = container.get("command") or (), container.get("args") or ()
+        words = image.command(command, arguments) if image else (*command, *arguments)
         spec = pod["spec"]
         return ContainerConfig(
             pod=pod_reference(pod),
             name=container["name"],
             attempt=attempt,
             image=container.get("image", ""),
-            command=tuple(expand_variables(word, variables) for word in (*command, *arguments)),
-            arguments_only=bool(arguments and not command),
+            command=tuple(expand_variables(word, variables) for word in words),
+            arguments_only=bool(arguments and words == tuple(arguments)),
             working_directory=container.get("workingDir") or "",
             hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
             environment=variables,
@@ -151,6 +157,7 @@ class ContainerStarter:
             shares_mounts=any(
                 mount.get("mountPropagation") == "Bidirectional" for mount in container.get("volumeMounts") or ()
             ),
+            local_image=image,
             stdin=bool(container.get("stdin")),
             stdin_once=bool(container.get("stdinOnce")),
             terminal=bool(container.get("tty")),

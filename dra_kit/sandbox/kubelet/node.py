@@ -22,6 +22,7 @@ from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
 from dra_kit.kubernetes.resource.objects import format_time
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
@@ -54,6 +55,7 @@ class NodeKubelet:
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
         declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
+        images: what stands for images.
     """
 
     def __init__(
@@ -70,9 +72,11 @@ class NodeKubelet:
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
         declared_features: Sequence[str] = (),
+        images: ImageStore | None = None,
         observer: RecordObserver = lambda _: None,
     ) -> None:
         self._client = client
+        self._images = images or ImageStore()
         self._kubelet_dir = kubelet_dir
         self._runtime = runtime
         self._time_scale = time_scale
@@ -86,7 +90,7 @@ class NodeKubelet:
         own = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": server.hostname, "ports": ports}}
         services = service_variables(own)
         self._node = NodeFacts(node_name, address, self._resources, services)
-        self._volumes = ProjectedVolumes(client, kubelet_dir, self._node)
+        self._volumes = ProjectedVolumes(client, kubelet_dir, self._node, self._images)
         self._labels = dict(shape.labels)
         self._cdi_dirs = tuple(cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
@@ -185,7 +189,8 @@ class NodeKubelet:
                 life.result()
 
     async def _live(self, ready: asyncio.Event) -> None:
-        (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
+        for name in ("plugins", "plugins_registry"):
+            (self._kubelet_dir / name).mkdir(parents=True, exist_ok=True)
         self._manager = manager = ClaimManager(
             self._client,
             self.name,
@@ -201,6 +206,7 @@ class NodeKubelet:
             cdi_directories=self._cdi_dirs,
             runtime=self._runtime,
             volumes=self._volumes,
+            images=self._images,
             recorder=self._recorder,
             observer=self._observe,
             time_scale=self._time_scale,

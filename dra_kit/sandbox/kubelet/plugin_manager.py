@@ -116,6 +116,11 @@ class PluginManager:
         """Why the last attempt failed, by registration socket, for the plugins that are not registered."""
         return MappingProxyType(self._refusals)
 
+    @property
+    def registrations(self) -> Mapping[Path, str]:
+        """The drivers that are registered, by registration socket."""
+        return {socket: driver for socket, (driver, _) in self._plugins.items()}
+
     def plugins(self, driver: str) -> tuple[PluginClient, ...]:
         """Return the registered instances of a driver, oldest first; a rolling update has two."""
         return tuple(client for name, client in self._plugins.values() if name == driver)

@@ -16,8 +16,9 @@ from typing import Any, Final
 from dra_kit.client.api import Client
 from dra_kit.client.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, Resource
 from dra_kit.errors import KubeError, KubeletError, NotFound
-from dra_kit.kubernetes.resource.objects import containers, init_containers, pod_reference
+from dra_kit.kubernetes.resource.objects import containers, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.kubelet.environment import NodeFacts, field_value, resource_value
 
 _TOKEN_SECONDS: Final = 3600
@@ -32,10 +33,12 @@ class ProjectedVolumes:
 
     Args:
         root: the kubelet's directory.
+        images: which containers have processes.
     """
 
-    def __init__(self, client: Client, root: Path, node: NodeFacts) -> None:
+    def __init__(self, client: Client, root: Path, node: NodeFacts, images: ImageStore) -> None:
         self._client = client
+        self._images = images
         self._pods = root / "pods"
         self._node = node
         self._cache: dict[tuple[str, str, str], tuple[float, dict[str, Any]]] = {}
@@ -49,7 +52,7 @@ class ProjectedVolumes:
             KubeletError: a token, an object or a key of it is missing; the text is that of the kubelet's Event.
         """
         renewal = math.inf
-        if not any(container.get("command") for container in (*init_containers(pod), *containers(pod))):
+        if not self._images.has_processes(pod):
             return renewal
         for volume in _projected(pod):
             name, folder = volume["name"], self._folder(pod, volume["name"])

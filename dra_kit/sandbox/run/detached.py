@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from dra_kit.errors import DraKitError, SandboxError
 from dra_kit.files import create_private, is_own_directory, read_private, replace_private
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.containers.processes import ProcessHandle
 from dra_kit.sandbox.directory import running_directories
-from dra_kit.sandbox.drivers.node import SandboxNode
-from dra_kit.sandbox.drivers.settings import nri_socket
 
 STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 """Environment of a sandbox in the background: the file that it writes once it is up."""
@@ -307,38 +305,24 @@ class RunningSandbox(SandboxRecord, frozen=True):
     """A sandbox that runs, in the foreground or in the background; ``nodes`` have variables for drivers, by name."""
 
     nodes: Mapping[str, Mapping[str, str]]
+    directory: Path = Path()
 
 
 def leave_record(sandbox: Sandbox) -> None:
     """Let :func:`running_sandboxes` find this one."""
     kubeconfig = str(sandbox.kubeconfig.absolute())
-    nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}
-    fields = RunningSandbox(tuple(sandbox.drivers), kubeconfig, nodes)
-    replace_private(sandbox.directory / _FILE, json.dumps(asdict(fields)).encode())
+    nodes = {node.name: node.variables(kubeconfig) for node in sandbox.nodes}
+    fields = RunningSandbox((*sandbox.drivers, *sandbox.programs), kubeconfig, nodes)
+    replace_private(
+        sandbox.directory / _FILE,
+        json.dumps({name: value for name, value in asdict(fields).items() if name != "directory"}).encode(),
+    )
 
 
 def running_sandboxes() -> list[RunningSandbox]:
     """Return the sandboxes of this user that run and have left a record, oldest first."""
-    found = (_read_running(directory / _FILE) for directory in running_directories())
-    return [sandbox for sandbox in found if sandbox is not None]
-
-
-def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
-    """Return variables by the names of Kubernetes' example driver and of ``dra-kit node``."""
-    directory, cdi, nri = str(node.directory), str(node.cdi_dir), str(nri_socket(node.directory))
-    return {
-        "KUBECONFIG": kubeconfig,
-        "NODE_NAME": node.name,
-        "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
-        "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
-        "CDI_ROOT": cdi,
-        "NRI_SOCKET": nri,
-        "DRA_KUBECONFIG": kubeconfig,
-        "DRA_NODE_NAME": node.name,
-        "DRA_KUBELET_DIR": directory,
-        "DRA_CDI_DIR": cdi,
-        "DRA_NRI_SOCKET": nri,
-    }
+    found = ((_read_running(directory / _FILE), directory) for directory in running_directories())
+    return [replace(sandbox, directory=directory) for sandbox, directory in found if sandbox is not None]
 
 
 def _read_running(path: Path) -> RunningSandbox | None:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.files import replace_private
+from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, parse_charts, served_versions
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay, drivers_without_devices
@@ -38,6 +41,7 @@ class RunTask(Struct, frozen=True, kw_only=True):
         stories: stories to run, one after the other.
         timeout: seconds for the pods of the files, and for each step of a story.
         keep: do not clean up at the end, until the run is interrupted.
+        charts: folders of helm charts to install before the files are applied, each with its files of values.
         timeline: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
     """
 
@@ -47,10 +51,15 @@ class RunTask(Struct, frozen=True, kw_only=True):
     keep: bool = False
     report: Path | None = None
     timeline: Path | None = None
+    charts: tuple[tuple[Path, tuple[Path, ...]], ...] = ()
 
 
 class SandboxSession:
-    """One run of ``dra-kit sandbox``; ``ready`` is called once devices are published and the files are applied."""
+    """One run of ``dra-kit sandbox``; ``ready`` is called once devices are published and the files are applied.
+
+    Raises:
+        ConfigurationError: a folder is not a chart.
+    """
 
     def __init__(
         self,
@@ -62,7 +71,8 @@ class SandboxSession:
         ready: Callable[[Sandbox], None] = lambda _: None,
     ) -> None:
         self._drivers = drivers
-        self._settings = settings
+        self._charts = parse_charts(task.charts)
+        self._settings = replace(settings, charts=tuple(chart.name for chart in self._charts))
         self._task = task
         self._view = view
         self._ready = ready
@@ -133,6 +143,9 @@ class SandboxSession:
 
     async def _work(self, sandbox: Sandbox) -> None:
         await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])
+        await serve_certificate_kinds(sandbox.client)
+        for chart in self._charts:
+            await self._install(sandbox, chart)
         for text in drivers_without_devices(sandbox):
             self._view.entry(text, fg="yellow")
         for story in self._task.stories:
@@ -142,6 +155,28 @@ class SandboxSession:
         elif not self._task.stories or self._task.keep:
             self._ready(sandbox)
             await self._last(sandbox)
+
+    async def _install(self, sandbox: Sandbox, chart: Chart) -> None:
+        """Install a chart, wait until its pods are ready and its driver is registered, and show what is not."""
+        registry = sandbox.control_plane.server.api.registry
+        installer = ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: served_versions(registry))
+        registrations = ChartRegistrations(sandbox.nodes, sandbox.informers)
+        installed = await installer.install(chart)
+        self._view.entry(
+            f"chart {chart.name}: {counted(installed.count, 'object')} in namespace {chart.name}", bold=True
+        )
+        self._view.details(f"{kind} is not served here: left out" for kind in installed.skipped)
+        lacking = await installer.ready(installed, self._task.timeout)
+        if not lacking:
+            for text in await registrations.missing(installer.pods(installed)):
+                self._view.entry(f"chart {chart.name}: {text}", fg="yellow")
+            lacking = installer.lacking(installed)  # a container may have exited since
+        if lacking:
+            self._view.entry(f"chart {chart.name} is not ready", bold=True, fg="red")
+            self._view.details(lacking)
+            self._shown.failures.extend(f"chart {chart.name}: {text}" for text in lacking)
+        else:
+            self._view.entry(f"chart {chart.name} is ready", bold=True, fg="green")
 
     async def _story(self, sandbox: Sandbox, story: Story) -> None:
         self._ready(sandbox)
@@ -182,7 +217,7 @@ class SandboxSession:
         """Wait until the run is interrupted."""
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
-        if not sandbox.drivers:
+        if not (sandbox.drivers or sandbox.programs):
             self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()

@@ -26,7 +26,7 @@ from dra_kit.kubernetes.scheduler.controllers import NO_EXECUTE, TaintedDevices
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import Object, ObjectView
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
-from dra_kit.sandbox.containers.log import ContainerLog, LogPosition
+from dra_kit.sandbox.containers.log import OUTPUT_LINES, ContainerLog, LogPosition, RateLimit
 from dra_kit.sandbox.controllers.device_taint_eviction import COMPONENT as TAINT_EVICTION
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
@@ -92,9 +92,8 @@ class TimelineFeed(SandboxObserver):
         self._file = TimelineFile(self._path or sandbox.directory / FILE)
         self._timeline.subscribe(self._file.write)
         self._drivers = tuple(sandbox.drivers)
-        self._timeline.append(
-            ClusterStarted(version=SERVER_VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=self._drivers)
-        )
+        known = () if sandbox.programs else self._drivers  # it is not known which drivers the programs are
+        self._timeline.append(ClusterStarted(version=SERVER_VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=known))
         self._deletions = PodDeletions(sandbox.control_plane.server.api, sandbox.informers)
         for resource in sandbox.informers.resources:
             sandbox.informers.listen(resource, self._changed(resource))
@@ -252,29 +251,8 @@ class DriverLogRecorder:
                 self._loop.call_soon_threadsafe(self._append, item)
 
 
-_OUTPUT_LINES: Final = (100, 1_000)  # of one container, in a second, and at once after silence
 _LINES_OF_ALL: Final = (1_000, 5_000)
 _LAST_LINES: Final = 10  # lines to show of an exited container, however much it wrote
-
-
-class RateLimit:
-    """A token bucket, full at first."""
-
-    def __init__(self, each_second: int, most: int) -> None:
-        self._each_second, self._most = each_second, most
-        self._left: float = most
-        self._at: float | None = None
-
-    def left(self, now: float) -> int:
-        """Return the number of tokens left, at a time in seconds."""
-        if self._at is not None:
-            self._left = min(self._left + (now - self._at) * self._each_second, self._most)
-        self._at = now
-        return int(self._left)
-
-    def take(self, number: int) -> None:
-        """Take tokens; the balance may become negative."""
-        self._left -= number
 
 
 class _Output:
@@ -283,7 +261,7 @@ class _Output:
     def __init__(self, container: ContainerReference, log: ContainerLog, all_lines: RateLimit) -> None:
         self.container = container
         self._log = log
-        self._own, self._all = RateLimit(*_OUTPUT_LINES), all_lines
+        self._own, self._all = RateLimit(*OUTPUT_LINES), all_lines
         self._cursor = LogPosition()
         self._gaps: list[tuple[LogPosition, LogPosition]] = []  # the gaps: output that was left out
         self._decoder = _decoder()
@@ -302,7 +280,7 @@ class _Output:
         room = min(self._own.left(now), self._all.left(now))
         if log.ended:
             room = max(room, _LAST_LINES)
-        elif behind > room < _OUTPUT_LINES[0]:
+        elif behind > room < OUTPUT_LINES[0]:
             return  # wait until there are tokens for a second's output
         begin = max(self._cursor, log.begin, log.tail(room), key=lambda cursor: cursor.offset)
         left_out = begin.line - self._cursor.line

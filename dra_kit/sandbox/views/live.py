@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,10 @@ from dra_kit.sandbox.records import (
     CdiSpecWritten,
     ClusterEnding,
     ClusterStarted,
+    CommandEnded,
+    CommandNotReady,
+    CommandOutput,
+    CommandStarted,
     ContainerEnded,
     ContainerOutput,
     ContainerReference,
@@ -252,6 +257,7 @@ class LiveView:
                 yield from self._calls.read(record)
                 yield from self._containers.read(record, deleted=deleted)
                 yield from driver_entries(record)
+                yield from command_entries(record)
 
     # --- lines
 
@@ -491,6 +497,27 @@ def driver_entries(record: Record) -> Iterator[ViewEntry]:
             yield ViewEntry(f"manifests: {message}", bold=True)
         case ManifestsRefused(message=message):
             yield ViewEntry("manifests: not applied", (ViewDetail(shortened(message)),), "red", bold=True)
+        case _:
+            pass
+
+
+def command_entries(record: Record) -> Iterator[ViewEntry]:
+    """Yield what is shown of a program that is a driver."""
+    match record:
+        case CommandStarted(process=process, command=command, attempt=0):
+            yield ViewEntry(f"{process} starts", (ViewDetail(shlex.join(command)),), "cyan")
+        case CommandStarted(process=process, attempt=attempt):
+            yield ViewEntry(f"{process} starts again (restart {attempt})", colour="cyan")
+        case CommandOutput(process=process, lines=written, left_out=left_out):
+            gap = [f"({left_out:,} lines left out; dra-kit sandbox logs {process} has the newest)"] if left_out else []
+            shown = (f"| {escape_unprintable(line[:_WIDTH].expandtabs())}" for line in written)
+            yield ViewEntry(f"{process} says", lines((*gap, *shown)), "cyan")
+        case CommandEnded(process=process, code=code, message=message, restart_after=wait):
+            how = f"cannot be started: {message}" if message else f"ended with exit code {code}"
+            again = "" if wait is None else f"; it is started again after {wait:g} s"
+            yield ViewEntry(f"{process} {how}{again}", colour="" if wait is None else "red")
+        case CommandNotReady(process=process, waited=waited, message=message, causes=causes):
+            yield ViewEntry(f"{process} {message} after {waited:.0f} s", lines(causes), "yellow")
         case _:
             pass
 

@@ -17,7 +17,7 @@ from dra_kit.conformance.runner import (
     ConformanceSettings,
     judge,
 )
-from dra_kit.conformance.subject import DriverCommand
+from dra_kit.conformance.subject import SubjectCommand
 from tests.support import conformance_driver
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -63,7 +63,7 @@ async def judged(fault: str, only: str, folder: Path) -> ConformanceReport:
     profile = PROFILE.model_copy(update={"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac})
     return await judge(
         ConformanceSettings(
-            subject=text, command=lambda places: DriverCommand.parse(text, places), profile=profile, only=only
+            subject=text, command=lambda places: SubjectCommand.parse(text, places), profile=profile, only=only
         )
     )
 

@@ -115,7 +115,7 @@ def test_a_target_that_is_misspelt_is_still_an_error(kitchen: Kitchen) -> None:
 
 def test_a_story_needs_a_driver(kitchen: Kitchen) -> None:
     (kitchen.directory / "expect.yaml").write_text("pods: {guest: {phase: Running}}\n")
-    assert "--story requires a TARGET" in kitchen.run("--story", ".", code=2)
+    assert "--story requires a driver" in kitchen.run("--story", ".", code=2)
 
 
 def apply(kitchen: Kitchen, manifests: str) -> None:

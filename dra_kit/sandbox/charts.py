@@ -1,0 +1,448 @@
+"""Helm charts of drivers: rendered by helm, and installed with their hooks, as ``helm install`` does.
+
+Sources: Helm 3.18 ``pkg/action/install.go``, ``pkg/action/hooks.go`` and ``pkg/release/hook.go``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from msgspec import Struct
+
+from dra_kit.apiserver.api import SERVER_VERSION
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.client.api import Client
+from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, REPLICA_SETS, RESOURCE_SLICES
+from dra_kit.errors import ConfigurationError, Conflict, NotFound, SandboxError
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects
+from dra_kit.kubernetes.resource.names import dns_label
+from dra_kit.kubernetes.resource.objects import containers, init_containers, object_name
+from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.images import ImageStore, repository
+from dra_kit.sandbox.controllers.workloads import WORKLOADS
+from dra_kit.sandbox.drivers.command_processes import PUBLISH_SECONDS, READY_SECONDS, unconnected
+from dra_kit.sandbox.drivers.node import SandboxNode
+from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.stories.completion import pods_of_workloads, workload_shortfall
+from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_object
+
+HELM_VARIABLE: Final = "HELM"
+"""Environment: the path of helm."""
+_CHART_FILE: Final = "Chart.yaml"
+_HOOK: Final = "helm.sh/hook"
+_WEIGHT: Final = "helm.sh/hook-weight"
+_DELETE_POLICY: Final = "helm.sh/hook-delete-policy"
+_BEFORE: Final = "pre-install"
+_AFTER: Final = "post-install"
+_OWN_GROUPS: Final = frozenset({"", "apps", "autoscaling", "batch", "policy"})  # of Kubernetes, without a domain
+_NAME_MAX: Final = 53  # of a release
+_HELM_SECONDS: Final = 60.0
+_HOOK_SECONDS: Final = 60.0
+_POLL: Final = 0.05
+_STUCK_SECONDS: Final = 5.0  # containers may wait for an object that is created a moment later
+_STUCK: Final = frozenset(
+    {"ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
+)
+"""Reasons of containers that do not run, and probably never will."""
+
+
+class Chart(Struct, frozen=True):
+    """A chart on this machine.
+
+    Attributes:
+        name: of the chart; its release and its namespace have the same.
+        values: files, in increasing priority.
+    """
+
+    name: str
+    directory: Path
+    values: tuple[Path, ...] = ()
+
+
+def parse_charts(given: Sequence[tuple[Path, Sequence[Path]]]) -> tuple[Chart, ...]:
+    """Return the charts in folders, each with its files of values.
+
+    Raises:
+        ConfigurationError: a folder is not a chart, or two charts have the same name.
+    """
+    found: dict[str, Chart] = {}
+    for directory, values in given:
+        chart = Chart(_name(directory), directory, tuple(values))
+        if chart.name in found:
+            raise ConfigurationError(
+                f"--chart {directory} has the name {chart.name}, like {found[chart.name].directory}; install one of "
+                "them with helm and the sandbox's kubeconfig"
+            )
+        found[chart.name] = chart
+    return tuple(found.values())
+
+
+def _name(directory: Path) -> str:
+    """Return the name of the chart in a folder.
+
+    Raises:
+        ConfigurationError: the folder is not a chart.
+    """
+    file = directory / _CHART_FILE
+    try:
+        about = yaml.safe_load(file.read_text(encoding="utf-8"))
+        name = about["name"]
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"--chart {directory} is not a chart: it has no {_CHART_FILE}; use the folder that contains it"
+        ) from None
+    except (OSError, yaml.YAMLError, TypeError, LookupError, ValueError):
+        raise ConfigurationError(f"{file} has no name; correct it") from None
+    if not isinstance(name, str) or not name or dns_label(name) or len(name) > _NAME_MAX:
+        raise ConfigurationError(f"{file}: {name!r} is not a valid name of a release; correct it")
+    return name
+
+
+def find_helm(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the path of helm: that of the variable ``HELM``, or the one on the ``PATH``.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    wanted = environment.get(HELM_VARIABLE, "helm")
+    found = shutil.which(wanted, path=environment.get("PATH", os.defpath))
+    if found is None:
+        where = (
+            f"{HELM_VARIABLE}={wanted} is not a program" if HELM_VARIABLE in environment else "it is not in the PATH"
+        )
+        raise ConfigurationError(
+            f"--chart needs helm, and {where}; install helm, or set {HELM_VARIABLE} to its path. Without helm, render "
+            "the chart elsewhere and use -f"
+        )
+    return found
+
+
+def served_versions(kinds: Iterable[Kind]) -> list[str]:
+    """Return what an API server serves, for :func:`render`."""
+    found = dict.fromkeys(kind.api_version(version) for kind in kinds for version in kind.types)
+    return [*found, *(f"{kind.api_version(version)}/{kind.kind}" for kind in kinds for version in kind.types)]
+
+
+async def render(chart: Chart, helm: str, api_versions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects of a chart in the order in which helm installs them, each with its position.
+
+    Args:
+        chart: the chart.
+        helm: the path of helm.
+        api_versions: what the API server serves, as ``GROUP/VERSION`` and ``GROUP/VERSION/KIND``.
+
+    Raises:
+        ConfigurationError: helm does not render it.
+    """
+    words = ["template", chart.name, str(chart.directory), "--namespace", chart.name, "--include-crds"]
+    words += ["--kube-version", SERVER_VERSION, "--api-versions", ",".join(api_versions)]
+    words += [word for file in chart.values for word in ("--values", str(file))]
+    process = await asyncio.create_subprocess_exec(
+        helm, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(_HELM_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise ConfigurationError(
+            f"--chart {chart.directory}: helm has not rendered it within {_HELM_SECONDS:.0f} s"
+        ) from None
+    if process.returncode:
+        text = " ".join(errors.decode(errors="replace").split()).removeprefix("Error: ")
+        missing = "missing in charts/" in text
+        remedy = f"run: helm dependency build {chart.directory}" if missing else "correct the chart or its --values"
+        raise ConfigurationError(f"--chart {chart.directory}: helm cannot render it: {text}; {remedy}")
+    file = SourceFile(f"chart {chart.name}", output.decode(errors="replace"), explicit=False)
+    return read_objects(file)
+
+
+class InstallPlan(Struct, frozen=True):
+    """The objects of a chart in the order of installation; hooks that belong to other moments are left out.
+
+    Attributes:
+        definitions: CustomResourceDefinitions that are not hooks.
+        before: hooks of ``pre-install``.
+        objects: everything else that is not a hook.
+        after: hooks of ``post-install``.
+    """
+
+    definitions: tuple[tuple[str, Mapping[str, Any]], ...]
+    before: tuple[tuple[str, Mapping[str, Any]], ...]
+    objects: tuple[tuple[str, Mapping[str, Any]], ...]
+    after: tuple[tuple[str, Mapping[str, Any]], ...]
+
+
+def install_plan(documents: Sequence[tuple[str, Mapping[str, Any]]]) -> InstallPlan:
+    """Return the order in which the objects of a chart are installed."""
+    plain = [item for item in documents if not _events(item[1])]
+
+    def hooks(event: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        return tuple(
+            sorted((item for item in documents if event in _events(item[1])), key=lambda item: _weight(item[1]))
+        )
+
+    is_definition: Callable[[tuple[str, Mapping[str, Any]]], bool] = lambda item: (  # noqa: E731
+        item[1].get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind
+    )
+    return InstallPlan(
+        definitions=tuple(filter(is_definition, plain)),
+        before=hooks(_BEFORE),
+        objects=tuple(item for item in plain if not is_definition(item)),
+        after=hooks(_AFTER),
+    )
+
+
+def _annotation(body: Mapping[str, Any], name: str) -> str:
+    return str((body["metadata"].get("annotations") or {}).get(name, ""))
+
+
+def _events(body: Mapping[str, Any]) -> list[str]:
+    return [event.strip() for event in _annotation(body, _HOOK).split(",") if event.strip()]
+
+
+def _weight(body: Mapping[str, Any]) -> tuple[int, str, str]:
+    """Return the order of a hook: by weight, then by name; kinds of one weight and name alphabetically."""
+    text = _annotation(body, _WEIGHT)
+    weight = int(text) if text.removeprefix("-").isdigit() else 0
+    return weight, str(body["metadata"].get("name")), str(body.get("kind"))
+
+
+class InstalledChart(Struct, frozen=True):
+    """A chart whose objects exist.
+
+    Attributes:
+        count: the number of its objects, without hooks.
+        workloads: those of its objects that have pods.
+        skipped: kinds that a cluster has and the sandbox does not serve.
+    """
+
+    chart: Chart
+    count: int
+    workloads: tuple[AppliedManifest, ...]
+    skipped: tuple[str, ...]
+
+
+class ChartInstaller:
+    """Installs charts in a cluster.
+
+    Args:
+        client: may do everything.
+        informers: what is in the cluster.
+        images: what stands for images.
+        api_versions: see :func:`render`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        images: ImageStore,
+        api_versions: Callable[[], Sequence[str]],
+    ) -> None:
+        self._client = client
+        self._images = images
+        self._informers = informers
+        self._api_versions = api_versions
+        self._kinds = KindDiscovery(client)
+
+    async def install(self, chart: Chart) -> InstalledChart:
+        """Render a chart and create its objects, in a namespace with its name.
+
+        Raises:
+            ConfigurationError: it cannot be rendered, or the API server rejects an object.
+            SandboxError: a hook failed.
+        """
+        plan = install_plan(await render(chart, find_helm(), self._api_versions()))
+        with suppress(Conflict):
+            await self._client.create(NAMESPACES, {"metadata": {"name": chart.name}})
+        skipped: dict[str, None] = {}
+        found: list[AppliedManifest] = []
+        for group, is_hook in (
+            (plan.definitions, False),
+            (plan.before, True),
+            (plan.objects, False),
+            (plan.after, True),
+        ):
+            for where, body in group:
+                if await self._is_unserved(body):
+                    skipped[f"{body.get('apiVersion')} {body.get('kind')}"] = None
+                    continue
+                applied = await apply_object(self._client, self._kinds, where, _owned(chart, body), chart.name)
+                if is_hook:
+                    await self._finish_hook(chart, applied)
+                else:
+                    found.append(applied)
+        workloads = tuple(item for item in found if item.resource in WORKLOADS)
+        return InstalledChart(chart, len(found), workloads, tuple(skipped))
+
+    async def _is_unserved(self, body: Mapping[str, Any]) -> bool:
+        """Return whether an object is of a kind of Kubernetes itself that the sandbox lacks."""
+        group = str(body.get("apiVersion") or "").rpartition("/")[0]
+        if group not in _OWN_GROUPS and not group.endswith(".k8s.io"):
+            return False
+        try:
+            await self._kinds.resource("", body)
+        except ConfigurationError:
+            return bool(body.get("kind") and body.get("apiVersion"))
+        return False
+
+    async def _finish_hook(self, chart: Chart, hook: AppliedManifest) -> None:
+        """Wait until a hook has done its work, and delete it if it says so.
+
+        Raises:
+            SandboxError: it has failed, or takes too long.
+        """
+        policies = [text.strip() for text in _annotation(hook.object, _DELETE_POLICY).split(",")]
+        title = f"chart {chart.name}: hook {hook.resource.kind} {hook.name}"
+        deadline = time.monotonic() + _HOOK_SECONDS
+        while (outcome := _outcome(await self._current(hook))) == "runs":
+            if time.monotonic() > deadline:
+                raise SandboxError(f"{title} has not finished within {_HOOK_SECONDS:.0f} s; look at its pods' logs")
+            await asyncio.sleep(_POLL)
+        if outcome:
+            raise SandboxError(f"{title} has failed: {outcome}; look at its pods' logs")
+        if "hook-succeeded" in policies:
+            with suppress(NotFound):
+                await self._client.delete(hook.resource, hook.name, hook.namespace or None)
+
+    async def _current(self, hook: AppliedManifest) -> Mapping[str, Any]:
+        if hook.resource.kind not in {"Job", "Pod"}:
+            return hook.object
+        return {"kind": hook.resource.kind, **await self._client.get(hook.resource, hook.name, hook.namespace)}
+
+    # --- readiness
+
+    async def ready(self, chart: InstalledChart, seconds: float) -> list[str]:
+        """Wait until the pods of a chart are ready; return what is not, a text each, with its cause.
+
+        Returns earlier if containers do not start.
+        """
+        begin = time.monotonic()
+        moving = begin  # when a container has last been expected to start
+        while lacking := self.lacking(chart):
+            now, stuck = time.monotonic(), [text for pod in self.pods(chart) for text in _stuck(pod)]
+            moving = moving if stuck else now
+            if now > begin + seconds or now > moving + _STUCK_SECONDS:
+                break
+            await asyncio.sleep(_POLL)
+        return lacking
+
+    def pods(self, chart: InstalledChart) -> list[ObjectView]:
+        """Return the pods of a chart."""
+        uids = {item.object["metadata"]["uid"] for item in chart.workloads}
+        objects = self._informers.objects
+        return pods_of_workloads(uids, objects(REPLICA_SETS).values(), objects(PODS).values())
+
+    def lacking(self, chart: InstalledChart) -> list[str]:
+        """Return what is not ready, a text each, with its cause."""
+        found = []
+        for item in chart.workloads:
+            live = self._informers.objects(item.resource).get((item.namespace, item.name), item.object)
+            if text := workload_shortfall({**live, "kind": item.resource.kind}):
+                found.append(text)
+        stuck = [pod for pod in self.pods(chart) if any(True for _ in _stuck(pod))] if found else []
+        causes = [text for pod in stuck for text in _stuck(pod)]
+        return [*found, *dict.fromkeys([*causes, *(text for pod in stuck for text in self._without_image(pod))])]
+
+    def _without_image(self, pod: ObjectView) -> Iterator[str]:
+        """Yield how the programs of a pod's images can be given, unless the message of a container says so."""
+        for container in (*init_containers(pod), *containers(pod)):
+            name = container.get("image") or ""
+            if self._images.find(name) is None and not self._images.lacking(pod, container):
+                yield f"no folder stands for image {name}; --image {repository(name)}=DIR gives its programs and files"
+
+
+def _owned(chart: Chart, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the marks of its release."""
+    metadata = body["metadata"]
+    marks = {"meta.helm.sh/release-name": chart.name, "meta.helm.sh/release-namespace": chart.name}
+    labels = {**(metadata.get("labels") or {}), "app.kubernetes.io/managed-by": "Helm"}
+    return {
+        **body,
+        "metadata": {**metadata, "labels": labels, "annotations": {**(metadata.get("annotations") or {}), **marks}},
+    }
+
+
+def _outcome(hook: Mapping[str, Any]) -> str:
+    """Return ``runs``, why it has failed, or an empty text: it has succeeded."""
+    status = hook.get("status") or {}
+    if hook.get("kind") == "Pod":
+        phase = str(status.get("phase"))
+        return {"Succeeded": "", "Failed": status.get("message") or "its pod has failed"}.get(phase, "runs")
+    if hook.get("kind") == "Job":
+        for condition in status.get("conditions") or ():
+            if condition["status"] == "True" and condition["type"] in {"Complete", "SuccessCriteriaMet"}:
+                return ""
+            if condition["status"] == "True" and condition["type"] == "Failed":
+                return str(condition.get("message") or "its pods have failed")
+        return "runs"
+    return ""
+
+
+def _stuck(pod: ObjectView) -> Iterator[str]:
+    """Yield why containers of a pod do not start."""
+    status = pod.get("status") or {}
+    for item in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (item.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _STUCK:
+            where = f"Pod {object_name(pod)}, container {item['name']}"
+            yield f"{where}: {waiting['reason']}: {waiting.get('message', '')}"
+
+
+class ChartRegistrations:
+    """Drivers that register with kubelets after this was made; those that did before are not of the chart."""
+
+    def __init__(self, nodes: Sequence[SandboxNode], informers: SharedInformers) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._informers = informers
+        self._before = {node.name: set(node.kubelet.plugins.registrations) for node in nodes}
+
+    async def missing(self, pods: Sequence[ObjectView]) -> list[str]:
+        """Wait until the pods that are drivers have registered and publish; return a text for each that has not."""
+        begin = time.monotonic()
+        waiting = [pod for pod in pods if _registers(pod) and pod["spec"].get("nodeName") in self._nodes]
+        while time.monotonic() < begin + READY_SECONDS and not all(map(self._is_registered, waiting)):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        deadline = time.monotonic() + PUBLISH_SECONDS
+        while time.monotonic() < deadline and not all(map(self._publishes, waiting)):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        return [self._reason(pod) for pod in waiting if not self._is_registered(pod)]
+
+    def _drivers(self, node: str) -> set[str]:
+        registered = self._nodes[node].kubelet.plugins.registrations
+        return {driver for path, driver in registered.items() if path not in self._before[node]}
+
+    def _is_registered(self, pod: ObjectView) -> bool:
+        node = pod["spec"]["nodeName"]
+        return any(map(self._nodes[node].kubelet.plugins.connected, self._drivers(node)))
+
+    def _publishes(self, pod: ObjectView) -> bool:
+        node = pod["spec"]["nodeName"]
+        drivers = self._drivers(node)
+        specs = (item["spec"] for item in self._informers.objects(RESOURCE_SLICES).values())
+        return not drivers or any(spec["driver"] in drivers and spec.get("nodeName") in {None, node} for spec in specs)
+
+    def _reason(self, pod: ObjectView) -> str:
+        node = self._nodes[pod["spec"]["nodeName"]]
+        found = [unconnected(node, driver) for driver in self._drivers(node.name)]
+        refusals = "; ".join([*found, *node.kubelet.plugins.refusals.values()])
+        reason = refusals or f"no new registration socket is in {node.directory / 'plugins_registry'}"
+        return (
+            f"Pod {object_name(pod)} runs, but its driver is not registered with the kubelet of {node.name}: {reason}"
+        )
+
+
+def _registers(pod: ObjectView) -> bool:
+    """Return whether a pod mounts the kubelet's directory for registration sockets."""
+    paths = [str((volume.get("hostPath") or {}).get("path")) for volume in pod["spec"].get("volumes") or ()]
+    return any(path.rstrip("/").endswith("plugins_registry") for path in paths)

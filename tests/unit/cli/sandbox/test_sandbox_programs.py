@@ -1,0 +1,91 @@
+"""``dra-kit sandbox`` with drivers that are programs or charts, on the command line; and ``dra-kit sandbox logs``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dra_kit.cli.sandbox_drivers import chart_folders
+from dra_kit.errors import ConfigurationError
+from tests.support import foreign_driver
+from tests.unit.cli.kitchen import Kitchen, sleeping
+
+ROOT = Path(__file__).resolve().parents[4]
+DRIVER = f"{sys.executable} {foreign_driver.__file__}"
+processes = pytest.mark.processes
+
+
+def test_values_belong_to_the_chart_before_them() -> None:
+    found = chart_folders(["--chart", "a", "--values=1", "--values", "2", "-f", "x", "--chart=b", "--chart", "c"])
+
+    assert found == ((Path("a"), (Path("1"), Path("2"))), (Path("b"), ()), (Path("c"), ()))
+
+
+def test_values_before_a_chart_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--values 1 comes before the first --chart"):
+        chart_folders(["--values", "1", "--chart", "a"])
+
+
+@processes
+def test_a_program_is_a_driver_for_the_pods_of_files(kitchen: Kitchen) -> None:
+    kitchen.environment["PYTHONPATH"] = str(ROOT)
+    page = (ROOT / "docs" / "how-to" / "any-driver.md").read_text(encoding="utf-8")
+    (kitchen.directory / "gpu.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+
+    text = kitchen.run("--plugin", DRIVER, "-f", "gpu.yaml")
+
+    name = Path(sys.executable).name
+    assert f"starting a cluster in this process, with driver {name}" in text
+    assert f"{name}@node-1 starts" in text
+    assert "driver gpu.example.com is registered" in text
+    assert "GPU_DEVICE=gpu-0" in text
+    assert "all pods succeeded" in text
+    assert kitchen.left_behind() == []
+
+
+@processes
+def test_logs_of_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
+    for name in ("oven", "grill"):
+        (kitchen.directory / f"{name}.py").write_text(f"import time\nprint('{name}')\ntime.sleep(1000)")
+    name = Path(sys.executable).name
+
+    kitchen.run(
+        "--detach",
+        *("--controller", f"{sys.executable} -u oven.py"),
+        *("--controller", f"{sys.executable} -u grill.py"),
+    )
+    while len(lines := kitchen.run("logs").splitlines()) < 2:  # one may not have started yet
+        time.sleep(0.1)
+    assert sorted(lines) == [f"{name} | oven", f"{name}-2 | grill"]
+    assert kitchen.run("logs", f"{name}-2") == "grill\n"
+    assert f"processes: {name}-2, {name}; kubectl" in kitchen.run("logs", "x", code=2)
+    kitchen.run("down")
+    assert kitchen.left_behind() == []
+
+
+@processes
+def test_programs_do_not_outlive_a_killed_sandbox(kitchen: Kitchen) -> None:
+    plugin = f"sh -c 'echo begins; sleep {kitchen.nap}'"
+    with kitchen.start("--plugin", plugin) as process:
+        assert process.stdout is not None
+        assert any("begins" in line for line in process.stdout)
+        os.kill(process.pid, signal.SIGKILL)
+        process.stdout.read()
+
+    assert not sleeping(kitchen.nap)
+
+
+@processes
+def test_an_unusable_program_is_an_error_without_a_traceback(kitchen: Kitchen) -> None:
+    text = kitchen.run("--plugin", "./no-such-driver {node}", code=2)
+    assert "--plugin './no-such-driver {node}': program" in text
+    assert "does not exist; build it, or correct the path" in text
+    assert "Traceback" not in text
+    text = kitchen.run("--detach", "--plugin", "sh -c 'exit 4'", code=2)
+    assert "exited at once 5 times on node-1, the last time with exit code 4" in text
+    assert "--values requires --chart" in kitchen.run("--values", "pizzeria.py", code=2)
