@@ -18,7 +18,7 @@ from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.conformance import report, runner
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
-from dra_kit.conformance.subject import NodePlaces, SubjectCommand
+from dra_kit.conformance.subject import SimulatedNode, SubjectCommand
 from dra_kit.sandbox.drivers.sandbox_driver import project_of
 
 
@@ -109,7 +109,7 @@ def conformance(
 
 def _starter(
     ctx: click.Context, target: str | None, command: str | None
-) -> Callable[[NodePlaces], SubjectCommand] | None:
+) -> Callable[[SimulatedNode], SubjectCommand] | None:
     if command is not None:
         return lambda places: SubjectCommand.parse(command, places)
     if target is None:
@@ -117,7 +117,7 @@ def _starter(
     driver: Driver[Any, Any] = ctx.meta["driver"]
     prepared = sandbox_driver(target, driver, ctx.meta.get("driver_settings", {}), 1)
 
-    def start(places: NodePlaces) -> SubjectCommand:
+    def start(places: SimulatedNode) -> SubjectCommand:
         author = prepared.settings_on(places.node, places.scratch)
         return SubjectCommand.of_target(target, _variables(author, prepared.values))
 

@@ -25,7 +25,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.conformance.profile import DriverProfile
-from dra_kit.conformance.subject import NodePlaces
+from dra_kit.conformance.subject import SimulatedNode
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.allocator.allocation import Allocator
@@ -234,7 +234,7 @@ class ConformanceCluster:
 
     def __init__(
         self,
-        places: NodePlaces,
+        places: SimulatedNode,
         profile: DriverProfile,
         socket: Path,
         *,

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from dra_kit.conformance.catalogue import GROUPS, Behaviour
 from dra_kit.conformance.runner import CheckOutcome, CheckStatus, ConformanceReport, RunProgress
-from dra_kit.conformance.subject import NodePlaces
+from dra_kit.conformance.subject import SimulatedNode
 from dra_kit.text import escape_unprintable
 
 _SIGNS: Final = {
@@ -180,7 +180,7 @@ class TerminalProgress(RunProgress):
         self._print = print_line
 
     @override
-    def waiting(self, places: NodePlaces) -> None:
+    def waiting(self, places: SimulatedNode) -> None:
         self._print(f"waiting for a driver in {places.registry}; start it with KUBECONFIG={places.kubeconfig}")
 
     @override

@@ -17,13 +17,12 @@ from dra_kit.conformance import (
     prepare,
     registration,
     slices,
-    unprepare,
 )
 from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceCheck, selected
 from dra_kit.conformance.cluster import ConformanceCluster
 from dra_kit.conformance.kubelet import ConformanceKubelet
 from dra_kit.conformance.profile import DriverProfile
-from dra_kit.conformance.subject import DriverUnderTest, NodePlaces, SubjectCommand
+from dra_kit.conformance.subject import DriverUnderTest, SimulatedNode, SubjectCommand
 from dra_kit.conformance.workbench import (
     CheckBlocked,
     CheckFailure,
@@ -35,7 +34,7 @@ from dra_kit.errors import KubeError, KubeletError
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
 
 FUNCTIONS: Final[dict[str, CheckFunction]] = {
-    **registration.CHECKS, **prepare.CHECKS, **unprepare.CHECKS, **slices.CHECKS,
+    **registration.CHECKS, **prepare.CHECKS, **slices.CHECKS,
     **health_and_metadata.CHECKS, **api_and_life_cycle.CHECKS,
 }  # fmt: skip
 """What each check does, by id."""
@@ -109,7 +108,7 @@ class ConformanceSettings(Struct, frozen=True, kw_only=True):
     """
 
     subject: str
-    command: Callable[[NodePlaces], SubjectCommand] | None
+    command: Callable[[SimulatedNode], SubjectCommand] | None
     profile: DriverProfile
     only: str = ""
     socket_dir: Path | None = None
@@ -120,7 +119,7 @@ class ConformanceSettings(Struct, frozen=True, kw_only=True):
 class RunProgress:
     """Is notified of the progress of a run; the methods of this base class are no-ops."""
 
-    def waiting(self, places: NodePlaces) -> None:
+    def waiting(self, places: SimulatedNode) -> None:
         """Note that the run waits for a driver that others start."""
 
     def begins(self, check: ConformanceCheck) -> None:
@@ -155,9 +154,9 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
         return await _Run(bench, settings, progress).run(checks)
 
 
-def _places(directory: Path, settings: ConformanceSettings) -> NodePlaces:
+def _places(directory: Path, settings: ConformanceSettings) -> SimulatedNode:
     root = settings.socket_dir or directory / _ROOT
-    places = NodePlaces(
+    places = SimulatedNode(
         node=settings.node,
         root=root,
         cdi=settings.cdi_dir or root / "cdi",

@@ -27,7 +27,7 @@ _PLACEHOLDER: Final = re.compile(r"\{([a-z_]*)\}")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-class NodePlaces(Struct, frozen=True):
+class SimulatedNode(Struct, frozen=True):
     """Where the parts of the simulated node are.
 
     Attributes:
@@ -103,7 +103,7 @@ class SubjectCommand(Struct, frozen=True):
     rolling: bool = False
 
     @classmethod
-    def parse(cls, text: str, places: NodePlaces) -> SubjectCommand:
+    def parse(cls, text: str, places: SimulatedNode) -> SubjectCommand:
         """Read a command as a shell splits it, without a shell.
 
         Raises:
@@ -205,7 +205,7 @@ class DriverUnderTest:
         places: of the node.
     """
 
-    def __init__(self, command: SubjectCommand | None, places: NodePlaces) -> None:
+    def __init__(self, command: SubjectCommand | None, places: SimulatedNode) -> None:
         self._command = command
         self._places = places
         self._started = 0

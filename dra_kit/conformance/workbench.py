@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from dra_kit.conformance.cluster import CONFIGURED_CLASS, ConformanceClaim, ConformanceCluster, DeviceInSlice
 from dra_kit.conformance.kubelet import POLL, ConformanceKubelet, RegisteredPlugin, shown_answer
 from dra_kit.conformance.profile import DriverProfile
-from dra_kit.conformance.subject import DriverInstance, DriverUnderTest, NodePlaces
+from dra_kit.conformance.subject import DriverInstance, DriverUnderTest, SimulatedNode
 from dra_kit.errors import AllocationError, KubeletError
 from dra_kit.kubelet.cdi.resolution import SpecCache, load_specs
 from dra_kit.kubelet.plugin_client import ClaimAnswer
@@ -60,7 +60,7 @@ class Workbench:
     def __init__(
         self,
         profile: DriverProfile,
-        places: NodePlaces,
+        places: SimulatedNode,
         cluster: ConformanceCluster,
         kubelet: ConformanceKubelet,
         subject: DriverUnderTest,
