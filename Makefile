@@ -52,7 +52,8 @@ judge-upstream: install ## judge Kubernetes' example driver (UPSTREAM=folder wit
 
 .PHONY: test-conformance
 test-conformance: install ## run drivers with one fault each, and those of the examples, through the conformance checks
-	$(BIN)/python -m pytest $(PARALLEL) tests/unit/conformance
+	@# the drivers mostly wait for deadlines
+	$(BIN)/python -m pytest -n 8 --dist worksteal tests/conformance tests/unit/conformance
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes

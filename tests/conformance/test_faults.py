@@ -20,8 +20,8 @@ from dra_kit.conformance.runner import (
 from dra_kit.conformance.subject import SubjectCommand
 from tests.support import conformance_driver
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
-REPOSITORY = Path(__file__).parents[3]
+pytestmark = pytest.mark.timeout(600)
+REPOSITORY = Path(__file__).parents[2]
 RIGHTS = REPOSITORY / "tests/support/conformance_rights.yaml"
 PROFILE = DriverProfile.model_validate({
     "driver": conformance_driver.DRIVER,
