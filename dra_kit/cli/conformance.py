@@ -18,7 +18,8 @@ from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.conformance import report, runner
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
-from dra_kit.conformance.subject import SimulatedNode, SubjectCommand
+from dra_kit.conformance.subject import SimulatedNode, command_of_target
+from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands
 from dra_kit.sandbox.drivers.sandbox_driver import project_of
 
 
@@ -109,17 +110,18 @@ def conformance(
 
 def _starter(
     ctx: click.Context, target: str | None, command: str | None
-) -> Callable[[SimulatedNode], SubjectCommand] | None:
+) -> Callable[[SimulatedNode], DriverCommand] | None:
     if command is not None:
-        return lambda places: SubjectCommand.parse(command, places)
+        [parsed] = parse_commands("command", [command], directory=Path.cwd())
+        return lambda _: parsed
     if target is None:
         return None
     driver: Driver[Any, Any] = ctx.meta["driver"]
     prepared = sandbox_driver(target, driver, ctx.meta.get("driver_settings", {}), 1)
 
-    def start(places: SimulatedNode) -> SubjectCommand:
+    def start(places: SimulatedNode) -> DriverCommand:
         author = prepared.settings_on(places.node, places.scratch)
-        return SubjectCommand.of_target(target, _variables(author, prepared.values))
+        return command_of_target(target, _variables(author, prepared.values))
 
     return start
 

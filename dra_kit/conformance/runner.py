@@ -22,7 +22,7 @@ from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceChec
 from dra_kit.conformance.cluster import ConformanceCluster
 from dra_kit.conformance.kubelet import ConformanceKubelet
 from dra_kit.conformance.profile import DriverProfile
-from dra_kit.conformance.subject import DriverUnderTest, SimulatedNode, SubjectCommand
+from dra_kit.conformance.subject import DriverUnderTest, SimulatedNode
 from dra_kit.conformance.workbench import (
     CheckBlocked,
     CheckFailure,
@@ -32,6 +32,7 @@ from dra_kit.conformance.workbench import (
 )
 from dra_kit.errors import KubeError, KubeletError
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
+from dra_kit.sandbox.drivers.commands import DriverCommand
 
 FUNCTIONS: Final[dict[str, CheckFunction]] = {
     **registration.CHECKS, **prepare.CHECKS, **slices.CHECKS,
@@ -108,7 +109,7 @@ class ConformanceSettings(Struct, frozen=True, kw_only=True):
     """
 
     subject: str
-    command: Callable[[SimulatedNode], SubjectCommand] | None
+    command: Callable[[SimulatedNode], DriverCommand] | None
     profile: DriverProfile
     only: str = ""
     socket_dir: Path | None = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shlex
-import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,13 +16,11 @@ from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
-from dra_kit.text import did_you_mean
+from dra_kit.sandbox.drivers.commands import PLACEHOLDERS, DriverCommand
 
 STOP_SECONDS: Final = 30.0
 """Seconds between SIGTERM and SIGKILL, as Kubernetes gives to a pod by default."""
 _LOG_BYTES: Final = 64 * 1024
-_PLACEHOLDER: Final = re.compile(r"\{([a-z_]*)\}")
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class SimulatedNode(Struct, frozen=True):
@@ -89,55 +85,23 @@ class SimulatedNode(Struct, frozen=True):
         return found | ({"POD_UID": pod_uid, "DRA_POD_UID": pod_uid} if pod_uid else {})
 
 
-class SubjectCommand(Struct, frozen=True):
-    """The command that starts a driver.
-
-    Attributes:
-        words: program and arguments, with placeholders; leading ``NAME=value`` are variables.
-        variables: further variables of its environment, which may have placeholders.
-        rolling: whether a second process can run beside the first: it knows the UID of its pod.
-    """
-
-    words: tuple[str, ...]
-    variables: Mapping[str, str] = {}
-    rolling: bool = False
-
-    @classmethod
-    def parse(cls, text: str, places: SimulatedNode) -> SubjectCommand:
-        """Read a command as a shell splits it, without a shell.
-
-        Raises:
-            ConfigurationError: it is empty, its quotes do not match, the program is missing, or a placeholder is
-                unknown.
-        """
-        known = places.placeholders("")
-        for name in _PLACEHOLDER.findall(text):
-            if name not in known:
-                raise ConfigurationError(
-                    f"--command has the unknown placeholder {{{name}}}{did_you_mean(name, known) or ';'} placeholders: "
-                    f"{', '.join(f'{{{item}}}' for item in known)}"
-                )
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise ConfigurationError(f"--command {text!r} cannot be split: {error}; correct its quotes") from None
-        count = next((index for index, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
-        if count == len(words):
-            raise ConfigurationError(f"--command {text!r} has no program; name the driver's program first")
-        if shutil.which(words[count]) is None:
-            raise ConfigurationError(
-                f"--command: program {words[count]} is not found or not executable; name its path, or add its "
-                "directory to PATH"
-            )
-        variables = dict(word.split("=", 1) for word in words[:count])
-        return cls(tuple(words[count:]), variables, rolling="{pod_uid}" in text)
-
-    @classmethod
-    def of_target(cls, target: str, variables: Mapping[str, str]) -> SubjectCommand:
-        """Return the command that runs the node role of a TARGET; ``variables`` are its settings."""
-        # fake devices of a driver are not below /dev
-        words = (sys.executable, "-m", "dra_kit", "node", target, "--no-check-device-nodes")
-        return cls(words, variables, rolling=True)
+def command_of_target(target: str, variables: Mapping[str, str]) -> DriverCommand:
+    """Return the command that runs the node role of a TARGET; ``variables`` are its settings."""
+    # fake devices of a driver are not below /dev
+    words = (sys.executable, "-m", "dra_kit", "node", target, "--no-check-device-nodes")
+    known = "|".join(PLACEHOLDERS["command"])
+    return DriverCommand(
+        kind="command",
+        text=target,
+        words=words,
+        program=words[0],
+        directory=Path.cwd(),
+        name=target,
+        variables={
+            **{name: re.sub(rf"\{{(?!(?:{known})\}})", "{{", value) for name, value in variables.items()},
+            "DRA_POD_UID": "{pod_uid}",
+        },
+    )
 
 
 class DriverInstance:
@@ -205,7 +169,7 @@ class DriverUnderTest:
         places: of the node.
     """
 
-    def __init__(self, command: SubjectCommand | None, places: SimulatedNode) -> None:
+    def __init__(self, command: DriverCommand | None, places: SimulatedNode) -> None:
         self._command = command
         self._places = places
         self._started = 0
@@ -219,7 +183,7 @@ class DriverUnderTest:
     @property
     def can_roll(self) -> bool:
         """Whether a second process can run beside the first."""
-        return self._command is not None and self._command.rolling
+        return self._command is not None and "pod_uid" in self._command.placeholders
 
     @property
     def instance(self) -> DriverInstance | None:
@@ -244,15 +208,14 @@ class DriverUnderTest:
         if self._command is None:
             raise ConfigurationError("the driver is started by others; use --command to let dra-kit start it")
         known = self._places.placeholders(pod_uid)
-        words = [*prefix, *(_filled(word, known) for word in self._command.words)]
-        variables = {name: _filled(value, known) for name, value in self._command.variables.items()}
+        words = [*prefix, *self._command.arguments(known)]
         self._started += 1
         log = self._places.logs / f"driver-{self._started}.log"
         with log.open("wb") as output:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *words,
-                    env=os.environ | self._places.environment(pod_uid) | variables,
+                    env=os.environ | self._places.environment(pod_uid) | self._command.environment(known),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -275,7 +238,3 @@ class DriverUnderTest:
         for instance in self.instances:
             await instance.stop()
         self.instances.clear()
-
-
-def _filled(text: str, known: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), text)

@@ -17,7 +17,7 @@ from dra_kit.conformance.runner import (
     ConformanceSettings,
     judge,
 )
-from dra_kit.conformance.subject import SubjectCommand
+from dra_kit.sandbox.drivers.commands import parse_commands
 from tests.support import conformance_driver
 
 pytestmark = pytest.mark.timeout(600)
@@ -59,13 +59,10 @@ def rights(fault: str, folder: Path) -> Path:
 async def judged(fault: str, only: str, folder: Path) -> ConformanceReport:
     words = [f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "tests.support.conformance_driver", fault]
     text = f"{shlex.join(words)} {{pod_uid}}"
+    [command] = parse_commands("command", [text], directory=Path.cwd())
     rbac = DriverRights(manifests=[rights(fault, folder)], service_account="gpu-driver/gpu-driver")
     profile = PROFILE.model_copy(update={"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac})
-    return await judge(
-        ConformanceSettings(
-            subject=text, command=lambda places: SubjectCommand.parse(text, places), profile=profile, only=only
-        )
-    )
+    return await judge(ConformanceSettings(subject=text, command=lambda _: command, profile=profile, only=only))
 
 
 def texts(report: ConformanceReport) -> list[str]:

@@ -182,6 +182,7 @@ class RunningCommands:
         if "port" in command.placeholders:
             reserved = self._stack.enter_context(reserved_port())
             port = int(reserved.getsockname()[1])
+        values = {**places, "port": str(port)}
         name = f"{command.name}@{node.name}" if node else command.name
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(_OWN_VARIABLES)}
         own = {PROCESS_VARIABLE: name, MARK_VARIABLE: self._mark}
@@ -189,8 +190,8 @@ class RunningCommands:
             CommandProcess(
                 command,
                 name,
-                command.arguments({**places, "port": str(port)}),
-                {**inherited, **self._account.variables, **variables, **own},
+                command.arguments(values),
+                {**inherited, **self._account.variables, **variables, **command.environment(values), **own},
                 reaper=node.runtime.processes if node else self._reaper,
                 intake=self._intake,
                 log=self._cluster.directory / LOG_DIRECTORY / f"{name}.log",

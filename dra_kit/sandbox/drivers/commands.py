@@ -1,4 +1,7 @@
-"""Commands that start drivers as programs, with placeholders: ``--plugin``, ``--controller`` and ``--webhook``."""
+"""Commands that start drivers as programs, with placeholders.
+
+They are values of ``--plugin``, ``--controller`` and ``--webhook`` of the sandbox, and of ``--command`` of conformance.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,23 @@ from msgspec.structs import replace
 from dra_kit.errors import ConfigurationError
 from dra_kit.text import did_you_mean
 
-CommandKind: TypeAlias = Literal["plugin", "controller", "webhook"]
+CommandKind: TypeAlias = Literal["plugin", "controller", "webhook", "command"]
+_NODE: Final = {
+    "node": "name of the node",
+    "kubelet": "root directory of the node's kubelet, /var/lib/kubelet on a machine",
+    "plugins": "directory for the plugin's own socket and state, in {kubelet}",
+    "registry": "directory in which the kubelet looks for registration sockets, in {kubelet}",
+    "cdi": "directory for CDI files, /var/run/cdi on a machine",
+    "kubeconfig": "path of the kubeconfig",
+}
 PLACEHOLDERS: Final[Mapping[CommandKind, Mapping[str, str]]] = {
     "plugin": {
-        "node": "name of the node",
-        "kubelet": "root directory of the node's kubelet, /var/lib/kubelet on a machine",
-        "plugins": "directory for the plugin's own socket and state, in {kubelet}",
-        "registry": "directory in which the kubelet looks for registration sockets, in {kubelet}",
-        "cdi": "directory for CDI files, /var/run/cdi on a machine",
+        **_NODE,
         "nri": "socket of the container runtime for NRI plugins",
         "sysfs": "directory that stands for /sys on the node",
-        "kubeconfig": "path of the kubeconfig",
         "port": "a free TCP port, another one for each process",
     },
+    "command": {**_NODE, "pod_uid": "UID of the driver's pod, another one for each process"},
     "controller": {
         "kubeconfig": "path of the kubeconfig",
         "port": "a free TCP port, another one for each process",
@@ -44,6 +51,7 @@ PLACEHOLDERS: Final[Mapping[CommandKind, Mapping[str, str]]] = {
 }
 """What each placeholder of a command stands for."""
 _BRACE: Final = re.compile(r"\{\{|\{([^{}]*)\}|\{")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SERVICE: Final = re.compile(r"((?:[a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z]([-a-z0-9]*[a-z0-9])?)=(.*)", re.DOTALL)
 
 
@@ -51,13 +59,14 @@ class DriverCommand(Struct, frozen=True, kw_only=True):
     """A program that is a driver, or a part of one.
 
     Attributes:
-        kind: a plugin runs on each node, a controller and a webhook once.
+        kind: a plugin runs on each node, a controller and a webhook once; a command is a driver that is judged.
         text: the command as the user wrote it.
         words: program and arguments, with placeholders.
         program: path of the program.
         directory: working directory.
         name: distinguishes it from other commands.
         service: of a webhook: ``NAME`` or ``NAMESPACE/NAME`` of the Service that it stands for; empty for all.
+        variables: of its environment, which may have placeholders.
     """
 
     kind: CommandKind
@@ -67,6 +76,7 @@ class DriverCommand(Struct, frozen=True, kw_only=True):
     directory: Path
     name: str
     service: str = ""
+    variables: Mapping[str, str] = {}
 
     @property
     def title(self) -> str:
@@ -75,16 +85,17 @@ class DriverCommand(Struct, frozen=True, kw_only=True):
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The names of the placeholders in its arguments."""
-        return frozenset(found[1] for word in self.words for found in _BRACE.finditer(word) if found[1] is not None)
+        """The names of the placeholders in its arguments and variables."""
+        texts = (*self.words, *self.variables.values())
+        return frozenset(found[1] for text in texts for found in _BRACE.finditer(text) if found[1] is not None)
 
     def arguments(self, values: Mapping[str, str]) -> list[str]:
         """Return program and arguments, with the values of placeholders."""
+        return [self.program, *(_replaced(word, values) for word in self.words[1:])]
 
-        def value(found: re.Match[str]) -> str:
-            return "{" if found[1] is None else values[found[1]]
-
-        return [self.program, *(_BRACE.sub(value, word) for word in self.words[1:])]
+    def environment(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Return its variables, with the values of placeholders."""
+        return {name: _replaced(text, values) for name, text in self.variables.items()}
 
     def serves(self, namespace: str, service: str) -> bool:
         """Return whether calls of webhooks behind a Service go to this one."""
@@ -95,6 +106,8 @@ def parse_commands(
     kind: CommandKind, texts: Iterable[str], *, directory: Path, environment: Mapping[str, str] = os.environ
 ) -> list[DriverCommand]:
     """Return the commands of one option; a text is split as a shell does, but no shell runs it.
+
+    ``NAME=VALUE`` before the program is a variable of its environment.
 
     Args:
         kind: the option.
@@ -125,6 +138,10 @@ def with_distinct_names(commands: Sequence[DriverCommand]) -> list[DriverCommand
     return found
 
 
+def _replaced(text: str, values: Mapping[str, str]) -> str:
+    return _BRACE.sub(lambda found: "{" if found[1] is None else values[found[1]], text)
+
+
 def _parse(kind: CommandKind, text: str, directory: Path, environment: Mapping[str, str]) -> DriverCommand:
     service, command = "", text
     if kind == "webhook" and (named := _SERVICE.fullmatch(text)):
@@ -134,9 +151,13 @@ def _parse(kind: CommandKind, text: str, directory: Path, environment: Mapping[s
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"{title} is invalid: {str(error).lower()}; quote arguments as in a shell") from None
+    variables: dict[str, str] = {}
+    while words and (assigned := _ASSIGNMENT.fullmatch(words[0])):
+        variables[assigned[1]] = assigned[2]
+        del words[0]
     if not words:
         raise ConfigurationError(f"{title} names no program; use --{kind} 'PROGRAM ARGUMENTS'")
-    _check_placeholders(kind, title, words)
+    _check_placeholders(kind, title, [*words, *variables.values()])
     parsed = DriverCommand(
         kind=kind,
         text=text,
@@ -145,6 +166,7 @@ def _parse(kind: CommandKind, text: str, directory: Path, environment: Mapping[s
         directory=directory,
         name=Path(words[0]).name,
         service=service,
+        variables=variables,
     )
     if kind == "webhook" and "port" not in parsed.placeholders:
         raise ConfigurationError(

@@ -47,9 +47,9 @@ def shown(*arguments: str) -> tuple[int, str]:
             ["--command", "true {nodes}"],
             'has the unknown placeholder {nodes}; did you mean "node"?',
         ),
-        (["--command", "no-such-driver"], "program no-such-driver is not found or not executable"),
-        (["--command", "A=b"], "has no program"),
-        (["--command", "'x"], "cannot be split: No closing quotation"),
+        (["--command", "no-such-driver"], "program no-such-driver is not in the PATH"),
+        (["--command", "A=b"], "names no program"),
+        (["--command", "'x"], "is invalid: no closing quotation"),
     ],
 )
 def test_wrong_arguments_exit_with_2(arguments: list[str], text: str) -> None:

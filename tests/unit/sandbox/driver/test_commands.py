@@ -49,6 +49,18 @@ def test_a_command_is_split_like_a_shell_does(folder: Path) -> None:
     assert command.placeholders == {"node", "cdi"}
 
 
+def test_assignments_before_the_program_are_variables(folder: Path) -> None:
+    command = parse(folder, "LEVEL=debug NODE='the {node}' oven A=b")
+
+    assert command.arguments({"node": "node-1"}) == [str(folder / "bin" / "oven"), "A=b"]
+    assert command.environment({"node": "node-1"}) == {"LEVEL": "debug", "NODE": "the node-1"}
+    assert command.placeholders == {"node"}
+
+
+def test_placeholders_of_variables_are_checked(folder: Path) -> None:
+    assert 'unknown placeholder {nodes}; did you mean "node"?' in refusal(folder, "NODE={nodes} oven")
+
+
 def test_two_braces_are_one(folder: Path) -> None:
     command = parse(folder, """oven '{{"node": "{node}", "deep": {{"a": 1}}'""")
 
