@@ -86,7 +86,8 @@ class _Attachment(BaseModel):
         network: its configuration.
         parameters: environment variables of all plugins.
         result: the output of the last plugin; None until all have succeeded.
-        until: seconds since the epoch at which a plugin that runs has been killed, also without its driver.
+        until: when a plugin that runs has been killed, also without its driver; seconds of the monotonic clock, which
+            all processes of a boot share.
     """
 
     network: CniNetwork
@@ -202,7 +203,7 @@ class CniPlugins:
                 "CNI_IFNAME": interface,
                 "CNI_ARGS": f"IgnoreUnknown=1;{owner};K8S_POD_INFRA_CONTAINER_ID={pod.id}",
             },
-            until=time.time() + self._timeout + 1,
+            until=time.monotonic() + self._timeout + 1,
         )
         attachment.write(file)
         try:
@@ -225,7 +226,8 @@ class CniPlugins:
                 self._delete(file)
 
     def _delete(self, file: Path) -> None:
-        while (attachment := _Attachment.read(file)).until > time.time():
+        latest = time.monotonic() + self._timeout + 1  # the file may be from before a reboot
+        while min((attachment := _Attachment.read(file)).until, latest) > time.monotonic():
             time.sleep(0.1)
         if not Path(attachment.parameters["CNI_NETNS"]).exists():
             attachment.parameters["CNI_NETNS"] = ""

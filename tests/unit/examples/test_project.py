@@ -48,7 +48,7 @@ PIZZA = Example(
         }
     ),
     frozenset(FIRST_STORY),
-    frozenset({"menu.yaml", "src", "stories", "tests", "values.yaml"}),
+    frozenset({"conformance.yaml", "menu.yaml", "src", "stories", "tests", "values.yaml"}),
 )
 GPU = Example(
     PROJECT.parent / "gpu-driver",
@@ -67,7 +67,7 @@ GPU = Example(
         }
     ),
     frozenset({*FIRST_STORY, "src/gpu_driver/config.py"}),
-    frozenset({"docs", "src", "stories", "tests", "values.yaml"}),
+    frozenset({"conformance.yaml", "docs", "src", "stories", "tests", "values.yaml"}),
 )
 NIC = Example(
     PROJECT.parent / "nic-driver",
@@ -86,7 +86,7 @@ NIC = Example(
         }
     ),
     frozenset(FIRST_STORY - {"tests/test_driver.py"}),
-    frozenset({"src", "stories", "tests", "values.yaml"}),
+    frozenset({"conformance.yaml", "src", "stories", "tests", "values.yaml"}),
 )
 CPU = Example(
     PROJECT.parent / "cpu-driver",
@@ -104,7 +104,7 @@ CPU = Example(
     ),
     frozenset({*FIRST_STORY, "src/cpu_driver/config.py"}),
     # demo/memory.yaml, and the folder of the second driver
-    frozenset({"demo", "memory", "src", "stories", "tests", "topologies", "values.yaml"}),
+    frozenset({"conformance.yaml", "demo", "memory", "src", "stories", "tests", "topologies", "values.yaml"}),
 )
 EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU, NIC, CPU], ids=lambda example: example.folder.name)
 

@@ -186,6 +186,20 @@ def test_corrupt_file_of_an_attachment_is_named(node: Node) -> None:
 
 
 @pytest.mark.processes
+def test_add_before_a_reboot_delays_del_for_one_timeout_only(node: Node) -> None:
+    """The clock of a boot starts again, so that the stored time is far away."""
+    plugins = node.plugins(timeout=1)
+    plugins.attach(network({}), "net1", CLAIM, a_pod())
+    [file] = node.attachments.iterdir()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"until": 1e9}))
+
+    plugins.detach(CLAIM)
+
+    assert node.commands() == ["ADD first", "DEL first"]
+    assert not file.exists()
+
+
+@pytest.mark.processes
 def test_plugin_that_hangs_is_killed_with_its_processes(node: Node) -> None:
     with pytest.raises(dra.TransientError, match="it has not finished after 3 s, the limit of the driver"):
         node.plugins(timeout=3).attach(network({"hang": "ADD"}), "net1", CLAIM, a_pod())

@@ -392,6 +392,7 @@ async def test_removed_driver_runs_hooks_until_its_claims_are_released_and_leave
         await runtime.until(1)
         _, unmounted = await creates(runtime, web, made)
         assert unmounted == []
+        await eventually(lambda: node.kubelet.plugins(DRIVER))
         await node.unprepare(lunch)
         assert await ending == 0
     assert hooks.calls == ["synchronize", "pod_starts web", "container_starts web app pizza-0"]
