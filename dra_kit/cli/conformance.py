@@ -20,7 +20,7 @@ from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
 from dra_kit.conformance.subject import SimulatedNode, command_of_target
 from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands
-from dra_kit.sandbox.drivers.sandbox_driver import project_of
+from dra_kit.sandbox.drivers.project import project_of
 
 
 @click.command(cls=TargetCommand)

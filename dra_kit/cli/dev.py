@@ -29,7 +29,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.dev.screen import screen_session
 from dra_kit.sandbox.dev.session import DevOptions, DevSession, LineDisplay
 from dra_kit.sandbox.dev.watch import FileWatcher
-from dra_kit.sandbox.drivers.sandbox_driver import place_of
+from dra_kit.sandbox.drivers.project import place_of
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
 

@@ -43,7 +43,7 @@ from dra_kit.cli.sandbox_drivers import (
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.containers.images import parse_image
-from dra_kit.sandbox.drivers.sandbox_driver import enclosing_project, project_of
+from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
 from dra_kit.text import did_you_mean
 

@@ -24,7 +24,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_values, source_file
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.project.chart_values import ChartValues, ValuePath, plain, value_comments, values_schema
-from dra_kit.sandbox.drivers.sandbox_driver import project_of
+from dra_kit.sandbox.drivers.project import project_of
 
 DRIVER: Final = "dra-kit/driver"
 """Annotation of a generated chart with the driver's name; such a chart may be overwritten."""

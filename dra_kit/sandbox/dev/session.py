@@ -35,7 +35,7 @@ from dra_kit.sandbox.records import (
     ManifestsRefused,
     Record,
 )
-from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
+from dra_kit.sandbox.run.session import remaining_effects, undo_effects
 from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_files, dry_run, read_manifests
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline

@@ -6,25 +6,29 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.errors import ConfigurationError
+from dra_kit.client.resources import PODS, REPLICA_SETS, Resource
+from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.files import replace_private
+from dra_kit.kubernetes.resource.objects import object_key, pod_claims
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, parse_charts, served_versions
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
+from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.page.server import PageServer
 from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.detached import is_detached
 from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay, drivers_without_devices
-from dra_kit.sandbox.run.undo import remaining_effects, undo_effects
+from dra_kit.sandbox.stories.completion import pods_of_workloads
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
@@ -254,3 +258,57 @@ class SandboxSession:
             replace_private(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
+
+
+_UNDO_SECONDS: Final = 10.0
+_GRACE_SECONDS: Final = 1
+_POLL: Final = 0.05
+
+
+async def undo_effects(sandbox: Sandbox, begun: Callable[[int], None] = lambda _: None) -> list[str]:
+    """Delete the pods whose claims keep changes of hardware in force; return the changes that remain.
+
+    It takes at most ten seconds, and no time if there are none. ``begun`` is called with the number of changes.
+    """
+    found = await remaining_effects(sandbox)
+    if found:
+        begun(len(found))
+        with suppress(DraKitError, TimeoutError):  # the cluster fails, or a driver cannot undo them
+            async with asyncio.timeout(_UNDO_SECONDS):
+                await sandbox.or_fail(_release(sandbox))
+    return await remaining_effects(sandbox)
+
+
+async def _release(sandbox: Sandbox) -> None:
+    while await remaining_effects(sandbox):
+        for resource, item in _holders(sandbox):
+            namespace, name = object_key(item)
+            grace = _GRACE_SECONDS if resource == PODS else None
+            with suppress(NotFound):
+                await sandbox.client.delete(resource, name, namespace, grace_period_seconds=grace)
+        await asyncio.sleep(_POLL)
+
+
+def _holders(sandbox: Sandbox) -> list[tuple[Resource, ObjectView]]:
+    """Return the pods with claims and their workloads that are not being deleted; others may be drivers."""
+    objects = sandbox.informers.objects
+    pods = [pod for pod in objects(PODS).values() if any(pod_claims(pod))]
+    sets = objects(REPLICA_SETS).values()
+    found: list[tuple[Resource, ObjectView]] = [
+        (resource, item)
+        for resource in WORKLOADS
+        for item in objects(resource).values()
+        if pods_of_workloads({item["metadata"]["uid"]}, sets, pods)
+    ]
+    found += [(PODS, pod) for pod in pods]
+    return [(resource, item) for resource, item in found if "deletionTimestamp" not in item["metadata"]]
+
+
+async def remaining_effects(sandbox: Sandbox) -> list[str]:
+    """Return the changes of hardware in force that would outlive the sandbox."""
+    several = len(sandbox.nodes) > 1
+    return [
+        f"{text} on {node.name}" if several else text
+        for node in sandbox.nodes
+        for text in await asyncio.to_thread(node.effects)
+    ]

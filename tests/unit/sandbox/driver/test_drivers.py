@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, enclosing_project, project_settings
+from dra_kit.sandbox.drivers.project import enclosing_project
+from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver, device_classes, project_settings
 from dra_kit.sandbox.drivers.settings import copy_edited_files
 from tests.unit.sandbox.driver.test_named_settings import NoPreparer, Nothing
 

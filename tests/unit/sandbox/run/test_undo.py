@@ -108,7 +108,7 @@ async def test_only_pods_with_claims_are_deleted_to_undo_effects(tmp_path: Path)
 
 
 async def test_effects_that_cannot_be_undone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.sandbox.run.undo._UNDO_SECONDS", 1.0)
+    monkeypatch.setattr("dra_kit.sandbox.run.session._UNDO_SECONDS", 1.0)
     (tmp_path / "broken").touch()
 
     session, _ = await interrupted(tmp_path, pod("guest", "sleep", "300", restart="Always"))
