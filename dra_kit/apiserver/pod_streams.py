@@ -38,11 +38,13 @@ from dra_kit.kubernetes.values.json import Object
 V4: Final = "v4.channel.k8s.io"
 V5: Final = "v5.channel.k8s.io"
 TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
-_STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3  # 4 is the size of the terminal, 255 the end of a channel
 _CHUNK: Final = 1 << 15
 _LARGEST_MESSAGE: Final = 1 << 25
 _CLOSE_SECONDS: Final = 2.0
 _PORTS: Final = range(1, 1 << 16)
+_DIGITS: Final = 5  # of the largest port
+_PORTS_MAX: Final = 128  # each has two channels, whose numbers are one byte
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
@@ -212,12 +214,14 @@ class StreamUpgrade(Struct, frozen=True):
             asked = {name.strip() for name in raw.headers.get("Sec-WebSocket-Protocol", "").split(",")}
             if not asked & set(self.protocols):
                 return web.Response(status=403, headers={"Connection": "close"})
+            socket = web.WebSocketResponse(
+                protocols=self.protocols, max_msg_size=_LARGEST_MESSAGE, compress=False, timeout=_CLOSE_SECONDS
+            )
+            if not socket.can_prepare(raw):
+                raise bad_request("the WebSocket handshake lacks a valid Sec-WebSocket-Key or Sec-WebSocket-Version")
             serve = await self.begin()
         except PodStreamUnavailable as reason:
             return web.Response(text=str(reason), status=reason.code)
-        socket = web.WebSocketResponse(
-            protocols=self.protocols, max_msg_size=_LARGEST_MESSAGE, compress=False, timeout=_CLOSE_SECONDS
-        )
         with suppress(ConnectionError):  # the client is gone
             await socket.prepare(raw)
             await serve(socket, socket.ws_protocol or "")
@@ -337,6 +341,8 @@ def forward_ports(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
         StatusError: 400, a port is invalid.
     """
     ports = [_port(text) for value in query.values.get("ports", ()) for text in value.split(",")]
+    if len(ports) > _PORTS_MAX:
+        raise bad_request(f"{len(ports)} ports are requested; one connection forwards at most {_PORTS_MAX}")
 
     def check() -> None:
         pods.find(pod)
@@ -353,8 +359,12 @@ def forward_ports(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
     return StreamUpgrade((TUNNEL, V4) if not ports else (V4, TUNNEL), check, begin)
 
 
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) in _PORTS
+
+
 def _port(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) not in _PORTS:
+    if not _is_port(text):
         raise bad_request(f"port {text!r} is not a number between 1 and 65535")
     return int(text)
 
@@ -459,7 +469,7 @@ class _Tunnel:
     async def _open(self, event: StreamOpened, start: Callable[[Any], asyncio.Task[None]]) -> None:
         headers = event.headers
         port, kind, request = headers.get("port", ""), headers.get("streamtype", ""), headers.get("requestid", "")
-        if kind not in {"data", "error"} or not port.isdecimal() or int(port) not in _PORTS:
+        if kind not in {"data", "error"} or not _is_port(port):
             await self._socket.send_bytes(self._session.reset(event.stream))
             return
         await self._socket.send_bytes(self._session.reply(event.stream))

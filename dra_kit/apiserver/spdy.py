@@ -22,8 +22,6 @@ _FIN: Final = 0x01
 _HEADER: Final = struct.Struct(">HHI")
 _LARGEST_FRAME: Final = 1 << 24
 _HEADERS_MAX: Final = 1 << 16
-REFUSED: Final = 3
-"""Status of a reset: the stream was refused before anything was done."""
 _CANCEL: Final = 5
 
 

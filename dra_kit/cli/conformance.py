@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ from dra_kit.sandbox.drivers.project import project_of
     "--socket-dir",
     type=path(file_okay=False),
     metavar="DIR",
-    help="instead of TARGET: root directory of the kubelet of a driver that you start, which uses DIR/kubeconfig",
+    help="instead of TARGET: directory that stands for /var/lib/kubelet of a driver that you start; DIR/kubeconfig is "
+    "written, and removed at the end",
 )
 @click.option(
     "--cdi-dir", type=path(file_okay=False), help="with --socket-dir: directory of CDI files  [default: DIR/cdi]"
@@ -96,6 +98,8 @@ def conformance(
         cdi_dir=cdi_dir.absolute() if cdi_dir is not None else None,
         node=node,
     )
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # the driver is stopped as after Ctrl-C
     verdict = asyncio.run(runner.judge(settings, report.TerminalProgress(click.echo)))
     for line in report.render_summary(verdict):
         click.echo(line)

@@ -274,8 +274,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option(
     "--node-namespaces/--no-node-namespaces",
     default=None,
-    help="give each node its own mounts and network, in which its containers run; by default only for nodes with "
-    "--node-files",
+    help="give each node its own mounts and network, in which its containers run; the default with --plugin, --chart "
+    "and --node-files, where this machine allows it",
 )
 @click.option(
     "--node-files",
@@ -312,7 +312,7 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     TARGET is module:attr, ./file.py, a file of globs of device nodes (.yaml), or a folder with a pyproject.toml, whose
     deviceclasses.yaml is applied first. The default is the project in this folder. Without a project, the cluster has
     no driver; "dra-kit sandbox env" prints the environment of a driver that you start manually. Containers run as local
-    processes: no image is pulled, and nothing is mounted.
+    processes, with their volumes where this machine allows mounts. No image is pulled.
 
     Drivers in any language run as programs with --plugin, or as their own helm chart with --chart. Several TARGETs,
     programs and charts are several drivers on every node. Settings of a driver are flags of this command. If several

@@ -300,13 +300,16 @@ async def l3(bench: Workbench) -> None:
                 bench.profile.start_within, driver=bench.driver, ignore=[older.socket], alive=bench.is_running
             )
         )
-        while not registration.done():
-            await _require_served(bench, claim, older, expected, "while a second process starts, the first one")
-            await asyncio.sleep(0.1)
         try:
+            while not registration.done():
+                await _require_served(bench, claim, older, expected, "while a second process starts, the first one")
+                await asyncio.sleep(0.1)
             newer = await registration
         except KubeletError as error:
             raise CheckFailure("the second process does not register", str(error), *bench.last_output()) from None
+        finally:
+            registration.cancel()
+            await asyncio.wait([registration])
         await _require_served(bench, claim, newer, expected, "the second process, beside the first one,")
         await first.stop()
         await _require_served(bench, claim, newer, expected, "after the first process was stopped, the second one")

@@ -163,7 +163,8 @@ class DriverWrites:
     @contextlib.contextmanager
     def rejecting(self, pool: str, reason: str) -> Iterator[None]:
         """Reject the driver's slices of a pool inside the context."""
-        self._rejects, self._reason = lambda obj: obj["spec"]["pool"]["name"] == pool, reason
+        self._rejects = lambda obj: ((obj.get("spec") or {}).get("pool") or {}).get("name") == pool
+        self._reason = reason
         try:
             yield
         finally:

@@ -199,8 +199,10 @@ async def h5(bench: Workbench) -> None:
                     f"{_STREAMS} streams of {service} are open and not read", str(error),
                     *bench.last_output(),
                 ) from None  # fmt: skip
-        if answers[claim.uid].error:
-            raise CheckBlocked(f"claim {claim.reference.name} is not prepared: {answers[claim.uid].error}")
+        answer = answers.get(claim.uid)
+        if answer is None or answer.error:
+            cause = answer.error if answer else "the answer has no entry for it"
+            raise CheckBlocked(f"claim {claim.reference.name} is not prepared: {cause}")
 
 
 async def h6(bench: Workbench) -> None:

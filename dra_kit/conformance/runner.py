@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from dra_kit.conformance import (
     registration,
     slices,
 )
-from dra_kit.conformance.catalogue import CATALOGUE, CheckLevel, ConformanceCheck, selected
+from dra_kit.conformance.catalogue import CheckLevel, ConformanceCheck, selected
 from dra_kit.conformance.cluster import ConformanceCluster
 from dra_kit.conformance.kubelet import ConformanceKubelet
 from dra_kit.conformance.profile import DriverProfile
@@ -30,9 +31,10 @@ from dra_kit.conformance.workbench import (
     CheckNotApplicable,
     Workbench,
 )
-from dra_kit.errors import KubeError, KubeletError
+from dra_kit.errors import ConfigurationError, KubeError, KubeletError
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.drivers.commands import DriverCommand
+from dra_kit.text import escape_unprintable
 
 FUNCTIONS: Final[dict[str, CheckFunction]] = {
     **registration.CHECKS, **prepare.CHECKS, **slices.CHECKS,
@@ -134,14 +136,15 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
     """Run the checks, and return the verdict.
 
     Raises:
-        ConfigurationError: the driver's program cannot be run.
+        ConfigurationError: the driver's program cannot be run, or the directory of ``socket_dir`` has a kubeconfig.
         ValueError: ``only`` names an unknown check.
     """
-    checks = [check for check in selected(settings.only) if check.id in FUNCTIONS]
+    checks = selected(settings.only)
     progress = progress or RunProgress()
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(sandbox_directory())
         places = _places(directory, settings)
+        stack.callback(places.kubeconfig.unlink, missing_ok=True)
         cluster = await stack.enter_async_context(
             ConformanceCluster(places, settings.profile, directory / "apiserver.sock")
         )
@@ -157,6 +160,11 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
 
 def _places(directory: Path, settings: ConformanceSettings) -> SimulatedNode:
     root = settings.socket_dir or directory / _ROOT
+    if settings.socket_dir is not None and os.path.lexists(root / "kubeconfig"):
+        raise ConfigurationError(
+            f"--socket-dir {root}: its file kubeconfig exists and would be replaced; use a directory for this run, or "
+            "remove the file if an earlier run left it"
+        )
     places = SimulatedNode(
         node=settings.node,
         root=root,
@@ -179,6 +187,7 @@ class _Run:
         self._settings = settings
         self._progress = progress
         self._given_up = ""
+        self._cause_shown = False
 
     async def run(self, checks: Sequence[ConformanceCheck]) -> ConformanceReport:
         outcomes = []
@@ -187,19 +196,22 @@ class _Run:
             outcome = await self._outcome(check)
             outcomes.append(outcome)
             self._progress.ends(outcome)
-        return ConformanceReport(self._bench.driver, self._settings.subject, outcomes)
+        return ConformanceReport(escape_unprintable(self._bench.driver), self._settings.subject, outcomes)
 
     async def _outcome(self, check: ConformanceCheck) -> CheckOutcome:
         started = time.monotonic()
         if not self._given_up:
             await self._bring_up()
         if self._given_up:
-            first = check.id == "R1"
-            status = CheckStatus.FAILED if first else CheckStatus.BLOCKED
-            evidence = self._given_up.splitlines() if first else ["the driver does not register: see R1"]
+            first, self._cause_shown = not self._cause_shown, True
+            status = CheckStatus.FAILED if check.id == "R1" else CheckStatus.BLOCKED
+            evidence = self._given_up.splitlines() if first else ["the driver does not register: see the first check"]
             return CheckOutcome(check, status, evidence, time.monotonic() - started)
         status, evidence = await self._checked(FUNCTIONS[check.id])
-        await self._bench.clean_up()
+        try:
+            await self._bench.clean_up()
+        except (KubeError, KubeletError) as error:
+            evidence = [*evidence, f"the claims of this check are not released: {error}"]
         return CheckOutcome(check, status, evidence, time.monotonic() - started)
 
     async def _checked(self, function: CheckFunction) -> tuple[CheckStatus, list[str]]:
@@ -213,6 +225,10 @@ class _Run:
             return CheckStatus.BLOCKED, CheckFailure(str(reason)).evidence
         except (KubeletError, KubeError) as error:
             return CheckStatus.BLOCKED, [str(error)]
+        except ConfigurationError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a driver may answer or write anything, which must not end the run
+            return CheckStatus.BLOCKED, [f"the check itself failed: {error!r}", *self._bench.last_output()]
         return CheckStatus.PASSED, []
 
     async def _bring_up(self) -> None:
@@ -241,8 +257,3 @@ class _Run:
             await bench.restart(kill=True)
         except CheckBlocked:
             self._given_up = reason
-
-
-def missing_functions() -> list[str]:
-    """Return the ids of the catalogue that no function checks."""
-    return [check for check in CATALOGUE if check not in FUNCTIONS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue
 from dra_kit.author.pod_hooks import RuntimePod
 from dra_kit.author.prepared import NetworkDeviceData
 from dra_kit.errors import PermanentError, TransientError
+from dra_kit.files import create_private
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 DEFAULT_PATH: Final = Path("/opt/cni/bin")
@@ -25,6 +27,8 @@ _KEYS: Final = {
     key.casefold(): key
     for key in ("cniVersion", "name", "type", "capabilities", "prevResult", "runtimeConfig", "ipam", "args", "dns")
 }
+_INTERFACE: Final = re.compile(r"(?!\.{1,2}$)[^\s/:]{1,15}")
+"""Names of interfaces (CNI specification, section 2; IFNAMSIZ of Linux)."""
 _ERROR_LENGTH: Final = 500
 """Characters of a plugin's message in an Event."""
 
@@ -117,11 +121,17 @@ class _Attachment(BaseModel):
         """Create or replace the file, durably. A kill leaves no incomplete file."""
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f".{file.name}")  # hooks of a pod do not overlap
-        with new.open("w", encoding="utf-8") as stream:
+        new.unlink(missing_ok=True)
+        with os.fdopen(create_private(new), "w", encoding="utf-8") as stream:
             stream.write(self.model_dump_json())
             stream.flush()
             os.fsync(stream.fileno())
         new.replace(file)
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 class CniPlugins:
@@ -180,13 +190,19 @@ class CniPlugins:
         """Run ``ADD`` for an interface of a pod's sandbox, once, and return the output of the last plugin.
 
         Raises:
-            PermanentError: the pod uses the network of the host.
+            PermanentError: the pod uses the network of the host, or no interface can have the name.
             TransientError: a plugin fails, or takes too long.
         """
         if pod.netns is None:
             raise PermanentError(
                 f"pod {pod} cannot join network {network.name}: it uses the network of the host; remove "
                 "hostNetwork: true",
+                code="cni-failed",
+            )
+        if not _INTERFACE.fullmatch(interface):
+            raise PermanentError(
+                f"pod {pod} cannot join network {network.name}: the name {interface!r} of its interface is invalid; "
+                "use 1 to 15 characters without '/', ':' and spaces",
                 code="cni-failed",
             )
         file = self._directory / f"{claim.uid}.{pod.id}.{interface}"
@@ -221,9 +237,19 @@ class CniPlugins:
         Raises:
             TransientError: a plugin fails, or takes too long.
         """
+        failure: TransientError | None = None
         for file in list(self._directory.glob(f"{claim.uid}.{pod.id if pod else '*'}.*")):
-            with suppress(FileNotFoundError):  # pod_stops and unprepare can overlap
+            try:
                 self._delete(file)
+            except FileNotFoundError:
+                pass  # pod_stops and unprepare can overlap
+            except TransientError as error:  # the others are released all the same
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        if pod is None:
+            for rest in self._directory.glob(f".{claim.uid}.*"):  # of a kill while it was written
+                rest.unlink(missing_ok=True)
 
     def _delete(self, file: Path) -> None:
         latest = time.monotonic() + self._timeout + 1  # the file may be from before a reboot

@@ -210,11 +210,11 @@ def _events(body: Mapping[str, Any]) -> list[str]:
     return [event.strip() for event in _annotation(body, _HOOK).split(",") if event.strip()]
 
 
-def _weight(body: Mapping[str, Any]) -> tuple[int, str, str]:
-    """Return the order of a hook: by weight, then by name; kinds of one weight and name alphabetically."""
+def _weight(body: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the order of a hook: by weight, then by name; the others stay in helm's order, by kind."""
     text = _annotation(body, _WEIGHT)
     weight = int(text) if text.removeprefix("-").isdigit() else 0
-    return weight, str(body["metadata"].get("name")), str(body.get("kind"))
+    return weight, str(body["metadata"].get("name"))
 
 
 class InstalledChart(Struct, frozen=True):
@@ -273,6 +273,7 @@ class ChartInstaller:
             (plan.objects, False),
             (plan.after, True),
         ):
+            hooks: list[AppliedManifest] = []
             for where, body in group:
                 if await self._is_unserved(body):
                     skipped[f"{body.get('apiVersion')} {body.get('kind')}"] = None
@@ -280,8 +281,11 @@ class ChartInstaller:
                 applied = await apply_object(self._client, self._kinds, where, _owned(chart, body), chart.name)
                 if is_hook:
                     await self._finish_hook(chart, applied)
+                    hooks.append(applied)
                 else:
                     found.append(applied)
+            for hook in reversed(hooks):  # not before, as with helm: a Job needs its ServiceAccount
+                await self._delete_hook(hook)
         workloads = tuple(item for item in found if item.resource in WORKLOADS)
         return InstalledChart(chart, len(found), workloads, tuple(skipped))
 
@@ -297,12 +301,11 @@ class ChartInstaller:
         return False
 
     async def _finish_hook(self, chart: Chart, hook: AppliedManifest) -> None:
-        """Wait until a hook has done its work, and delete it if it says so.
+        """Wait until a hook has done its work.
 
         Raises:
             SandboxError: it has failed, or takes too long.
         """
-        policies = [text.strip() for text in _annotation(hook.object, _DELETE_POLICY).split(",")]
         title = f"chart {chart.name}: hook {hook.resource.kind} {hook.name}"
         deadline = time.monotonic() + _HOOK_SECONDS
         while (outcome := _outcome(await self._current(hook))) == "runs":
@@ -311,7 +314,11 @@ class ChartInstaller:
             await asyncio.sleep(_POLL)
         if outcome:
             raise SandboxError(f"{title} has failed: {outcome}; look at its pods' logs")
-        if "hook-succeeded" in policies:
+
+    async def _delete_hook(self, hook: AppliedManifest) -> None:
+        """Delete a hook that has succeeded, if it says so; definitions stay (Helm, ``pkg/action/hooks.go``)."""
+        policies = [text.strip() for text in _annotation(hook.object, _DELETE_POLICY).split(",")]
+        if "hook-succeeded" in policies and hook.resource.kind != "CustomResourceDefinition":
             with suppress(NotFound):
                 await self._client.delete(hook.resource, hook.name, hook.namespace or None)
 

@@ -197,8 +197,10 @@ class Sandbox:
         for observer in self._observers:
             observer.ending(calls)
         # first, so that they can still write to the API server
-        await asyncio.gather(self._drivers.stop(), *([self._commands.stop()] if self._commands else []))
-        await self._stack.aclose()
+        try:
+            await asyncio.gather(self._drivers.stop(), *([self._commands.stop()] if self._commands else []))
+        finally:
+            await self._stack.aclose()
 
     async def _start(self) -> None:
         """Start the control plane, then the nodes, then the drivers; the caller stops them if this fails."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any, Final, Protocol, Self
 
 from msgspec import Struct
@@ -90,16 +92,18 @@ def service_routes(services: Iterable[ObjectView], slices: Iterable[ObjectView])
 
 def _ready(slices: Iterable[ObjectView], port_name: str) -> Iterable[ServiceEndpoint]:
     for item in slices:
-        numbers = [port["port"] for port in item.get("ports") or () if port.get("name", "") == port_name]
+        ports = item.get("ports") or ()
+        numbers = [port["port"] for port in ports if port.get("port") and port.get("name", "") == port_name]
         for endpoint in item.get("endpoints") or ():
-            if (endpoint.get("conditions") or {}).get("ready") is False:
+            addresses = endpoint.get("addresses")
+            if not addresses or (endpoint.get("conditions") or {}).get("ready") is False:
                 continue
             target = endpoint.get("targetRef") or {}
             pod = None
-            if target.get("kind") == "Pod":
+            if target.get("kind") == "Pod" and {"namespace", "name", "uid"} <= target.keys():
                 pod = target["namespace"], target["name"], target["uid"]
             for number in numbers:
-                yield ServiceEndpoint(endpoint["addresses"][0], number, pod)
+                yield ServiceEndpoint(addresses[0], number, pod)
 
 
 class PodDialer(Protocol):
@@ -163,7 +167,7 @@ class ServiceProxy:
 
     def _listen(self, listener: ServiceListener, service: ObjectKey) -> None:
         try:
-            listening = socket.create_server((listener.address, listener.port), backlog=_BACKLOG)
+            listening = _listening_socket(listener)
         except OSError as error:
             self._failed[listener] = service
             self._report(listener, service, error)
@@ -205,7 +209,7 @@ class ServiceProxy:
         if error.errno == errno.EACCES and listener.port < _FIRST_UNPRIVILEGED:
             cause = "your user may not listen at ports below 1024"
         elif error.errno == errno.EADDRNOTAVAIL:
-            cause = "this machine does not have the address; leave out spec.clusterIP"
+            cause = "it is not an address of the loopback network of this machine; leave out spec.clusterIP"
         remedy = f"use kubectl port-forward -n {service[0]} service/{service[1]}"
         note = f"Service does not lead to its pods at {where}: {cause}; {remedy}"
         found = self._informers.objects(SERVICES).get(service)
@@ -244,8 +248,24 @@ class ServiceProxy:
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy until the end, which the other side gets, too."""
-    with suppress(ConnectionError):
+    try:
         while data := await reader.read(_CHUNK):
             writer.write(data)
             await writer.drain()
         writer.write_eof()
+    except ConnectionError:
+        writer.close()  # the other side must not wait for the rest
+
+
+def _listening_socket(listener: ServiceListener) -> socket.socket:
+    """Return a socket that listens, at an address that other machines do not reach.
+
+    Raises:
+        OSError: the port is in use, or the address is not one of the loopback network.
+    """
+    is_loopback = False
+    with suppress(ValueError):  # a host name
+        is_loopback = ip_address(listener.address).is_loopback
+    if not is_loopback:
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    return socket.create_server((listener.address, listener.port), backlog=_BACKLOG)

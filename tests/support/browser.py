@@ -23,6 +23,8 @@ _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
 )  # fmt: skip
+_NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
+"""Chromium drops requests, also to this machine, when a network interface comes or goes."""
 _SECONDS = 60.0
 _POLL = 0.02
 _KEYS = {
@@ -114,6 +116,9 @@ class Tab:
         value = f"(found => found instanceof Node || found)({expression})"
         end, found = time.monotonic() + _SECONDS, None
         while time.monotonic() < end:
+            if any(_NETWORK_CHANGED in problem for problem in self.problems):
+                self.problems[:] = [problem for problem in self.problems if _NETWORK_CHANGED not in problem]
+                await self.command("Page.reload")
             with suppress(RuntimeError):  # the page is being loaded
                 if found := await self.run(value):
                     return found

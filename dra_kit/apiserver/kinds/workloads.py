@@ -258,15 +258,25 @@ def _pod_errors(template: Object) -> Iterator[FieldError]:
         yield unsupported(path, str(restart), ("OnFailure", "Never"))
 
 
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
 def _selector_errors(job: Object) -> Iterator[FieldError]:
     spec, selector = job["spec"], job["spec"].get("selector")
     own = {"matchLabels": {_UID_LABEL: job["metadata"]["uid"]}}
     if not spec.get("manualSelector") and selector != own:
         yield invalid("spec.selector", selector, "`selector` not auto-generated")
     labels = (spec["template"].get("metadata") or {}).get("labels")
+    path = "spec.selector.matchExpressions"
+    wrong = [
+        invalid(f"{path}[{place}].operator", item.get("operator"), "not a valid selector operator")
+        for place, item in enumerate((selector or {}).get("matchExpressions") or ())
+        if not item.get("key") or item.get("operator") not in _OPERATORS
+    ]
+    yield from wrong
     if selector is None:
         yield required("spec.selector")
-    elif not parse_label_selector(selector).matches({"metadata": {"labels": labels or {}}}):
+    elif not wrong and not parse_label_selector(selector).matches({"metadata": {"labels": labels or {}}}):
         yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 

@@ -97,7 +97,7 @@ class ReportPage(ReportWriter):
 def _as_yaml(manifests: Sequence[Mapping[str, Any]]) -> str:
     texts = [
         ("" if "kind" in each else f"{_WHERE}\n")
-        + yaml.safe_dump(dict(each), sort_keys=False, allow_unicode=True, width=1_000)
+        + yaml.safe_dump(dict(each), sort_keys=False, width=1_000)  # what is not ASCII is escaped
         for each in manifests
     ]
     return "---\n".join(texts).rstrip("\n")

@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import resource
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,9 +142,10 @@ class PodmanRuntime(ProcessRuntime):
         if config.local_image is None:
             await self._have(config.image)
         try:
+            await self._processes.enter()  # replaces a holder of the namespaces that was killed
             await self._podman("create", f"--name={name}", *self._options(container), *_command(config))
             known = json.loads(await self._podman("inspect", "--format={{json .Config.Env}}", name))
-        except PodmanError as error:
+        except (PodmanError, SandboxError) as error:
             self._refuse(container, f"failed to create containerd task: podman: {error}")
             return
         image = dict(item.partition("=")[::2] for item in known)
@@ -199,7 +201,7 @@ class PodmanRuntime(ProcessRuntime):
         await asyncio.shield(task)
 
     async def _copy(self, image: str) -> None:
-        file = self._file(f"image-{len(self._images)}.tar")
+        file = self._file(f"image-{secrets.token_hex(8)}.tar")
         try:
             # --quiet: what it writes to standard output is progress
             await _run([self._podman_program, "save", "--quiet", f"--output={file}", image], dict(os.environ))
@@ -256,13 +258,16 @@ class PodmanRuntime(ProcessRuntime):
         return [self._podman_program, *self._global, *arguments]
 
     async def _podman(self, *arguments: str) -> str:
-        command = self._in_namespace.enter(self._client(*arguments))
+        try:
+            command = self._in_namespace.enter(self._client(*arguments))
+        except SandboxError as error:
+            raise PodmanError(str(error)) from None
         return await _run(command, self._variables)
 
     async def _try(self, *arguments: str) -> None:
         try:
             await self._podman(*arguments)
-        except (PodmanError, SandboxError):
+        except PodmanError:
             pass  # it is gone already
 
 
@@ -276,13 +281,16 @@ async def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
     Raises:
         PodmanError: it failed.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except (OSError, ValueError) as error:  # an argument is too long, or has a NUL byte
+        raise PodmanError((isinstance(error, OSError) and error.strerror) or str(error)) from None
     output, errors = await process.communicate()
     if process.returncode:
         lines = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]

@@ -114,6 +114,8 @@ class ReaperClient:
         Raises:
             OSError: the reaper is gone.
         """
+        if self._control is None:
+            raise OSError(errno.EIO, "the namespaces of the node are gone")
         identity = secrets.token_hex(8)
         answer = self._ask(identity)
         self._order({"socket": identity, "family": int(family), "kind": int(kind)})
@@ -135,6 +137,8 @@ class ReaperClient:
         Raises:
             OSError: it does not exist, or cannot be created.
         """
+        if self._control is None:  # it was killed
+            self._start_reaper()
         identity = secrets.token_hex(8)
         answer = self._ask(identity)
         self._order({"look": identity, "path": path, "create": create, "mode": mode})

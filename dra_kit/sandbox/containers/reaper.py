@@ -150,6 +150,8 @@ class Reaper:
             mode = Path(path).stat().st_mode
         except OSError as error:
             number = error.errno or errno.EINVAL
+        except ValueError:  # a NUL byte in the path
+            number = errno.EINVAL
         self._send({"looked": order["look"], "mode": mode, "errno": number})
 
     def _start(self, order: dict[str, Any], streams: list[int]) -> None:

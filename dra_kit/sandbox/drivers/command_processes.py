@@ -507,12 +507,13 @@ class CommandLog:
         self.last.extend(text for text in texts if text.strip())
         when = dt.datetime.fromtimestamp(at / 1e9, dt.UTC).isoformat(timespec="microseconds")
         block = "".join(f"{when} {text}\n" for text in texts).encode()
-        if self._size + len(block) > _LOG_LIMIT:
-            self._file.close()
-            self._path.replace(self._path.with_name(f"{self._path.name}{OLDER}"))
-            self._file, self._size = self._path.open("ab", buffering=0), 0
-        self._file.write(block)
-        self._size += len(block)
+        with suppress(OSError):  # on a full disk the file lacks lines, but the program must not block
+            if self._size + len(block) > _LOG_LIMIT:
+                self._path.replace(self._path.with_name(f"{self._path.name}{OLDER}"))
+                former, self._file, self._size = self._file, self._path.open("ab", buffering=0), 0
+                former.close()
+            self._file.write(block)
+            self._size += len(block)
         room = max(self._allowance.left(time.monotonic()), 0)
         self._allowance.take(min(len(texts), room))
         self._left_out += max(len(texts) - room, 0)

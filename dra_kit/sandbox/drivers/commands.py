@@ -9,8 +9,8 @@ import os
 import re
 import shlex
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -129,13 +129,12 @@ def parse_commands(
 
 def with_distinct_names(commands: Sequence[DriverCommand]) -> list[DriverCommand]:
     """Return the commands; those that have the name of one before get a number."""
-    times: Counter[str] = Counter()
-    found = []
+    found: dict[str, DriverCommand] = {}
     for command in commands:
-        times[command.name] += 1
-        number = times[command.name]
-        found.append(replace(command, name=f"{command.name}-{number}") if number > 1 else command)
-    return found
+        names = chain([command.name], (f"{command.name}-{number}" for number in count(2)))
+        name = next(name for name in names if name not in found)
+        found[name] = replace(command, name=name)
+    return list(found.values())
 
 
 def _replaced(text: str, values: Mapping[str, str]) -> str:

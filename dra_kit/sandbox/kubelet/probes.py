@@ -263,7 +263,7 @@ class PodProbes:
         except OSError as error:
             place = urlsplit(url)
             return ProbeResult(False, f'Get "{url}": {_dial_error(f"{place.hostname}:{place.port}", error)}')
-        except (EOFError, ValueError):
+        except (EOFError, ValueError, asyncio.LimitOverrunError):  # the last one: more than 64 KiB of headers
             return ProbeResult(False, f'Get "{url}": EOF')
         if 200 <= status < 400:
             return ProbeResult(True)
@@ -361,7 +361,7 @@ async def check_grpc(address: str, service: str, timeout: float) -> ProbeResult:
     name = service.encode()
     length = bytes((len(name),)) if len(name) < 128 else bytes((len(name) & 127 | 128, len(name) >> 7))
     request = b"\x0a" + length + name if name else b""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         check: Any = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
         try:
             async with asyncio.timeout(timeout):

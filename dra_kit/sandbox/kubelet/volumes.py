@@ -32,7 +32,6 @@ from dra_kit.sandbox.kubelet.environment import NodeFacts, expand_variables, fie
 _TOKEN_SECONDS: Final = 3600
 _RENEW_AT: Final = 0.8  # of the lifetime of a token
 _LONGEST_SECONDS: Final = 24 * 3600.0
-_CACHE_SECONDS: Final = 60.0  # the kubelet's cache of ConfigMaps and Secrets
 _MODE: Final = 0o644
 _FOLDERS: Final[Mapping[str, str]] = {
     "projected": "kubernetes.io~projected",
@@ -112,7 +111,6 @@ class PodVolumes:
         self._source = source
         self._look = look
         self._runs_images = runs_images
-        self._cache: dict[tuple[str, str, str], tuple[float, dict[str, Any]]] = {}
 
     async def set_up(self, pod: ObjectView) -> float:
         """Set them up; return the seconds after which tokens have to be renewed, infinity if there are none.
@@ -172,7 +170,7 @@ class PodVolumes:
                         await self._look(source, "directory", _PART_MODE)
                     else:
                         source = _part(Path(source), part)
-                except OSError as error:
+                except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
                     of = f'volumeMount "{mount["name"]}" of container "{container["name"]}"'
                     raise KubeletError(f"failed to create subPath directory for {of}") from error
             if kind == "hostPath":
@@ -288,18 +286,13 @@ class PodVolumes:
 
     async def _data(self, pod: ObjectView, resource: Resource, given: Mapping[str, Any]) -> dict[str, bytes]:
         namespace, name = pod["metadata"].get("namespace", ""), given.get("name", "")
-        key, now = (resource.plural, namespace, name), time.monotonic()
-        known = self._cache.get(key)
-        if known is None or known[0] < now:
-            self._cache = {key: item for key, item in self._cache.items() if item[0] >= now}
-            try:
-                found = await self._client.get(resource, name, namespace)
-            except NotFound as error:
-                if given.get("optional"):
-                    return {}
-                raise KubeletError(f'{resource.kind.lower()} "{name}" not found') from error
-            known = self._cache[key] = (now + _CACHE_SECONDS, found)
-        texts, encoded = known[1].get("data") or {}, known[1].get("binaryData") or {}
+        try:
+            found = await self._client.get(resource, name, namespace)
+        except NotFound as error:
+            if given.get("optional"):
+                return {}
+            raise KubeletError(f'{resource.kind.lower()} "{name}" not found') from error
+        texts, encoded = found.get("data") or {}, found.get("binaryData") or {}
         if resource is SECRETS:
             texts, encoded = {}, texts
         return {

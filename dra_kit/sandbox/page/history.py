@@ -24,6 +24,8 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
 from dra_kit.sandbox.records import (
     CallEnded,
+    CallOverdue,
+    CallStarted,
     CdiSpecWritten,
     ClusterEnding,
     ClusterStarted,
@@ -333,8 +335,10 @@ def _thing(record: Record) -> Hashable:
             return "driver", record.driver, getattr(record, "node", "")
         case ContainerStarted() | ContainerEnded():
             return type(record), record.container.id
-        case CallEnded():
-            return record.method, record.node, record.driver, record.claims
+        case CallStarted() | CallEnded():
+            return "call", record.method, record.node, record.driver, record.claims
+        case CallOverdue():
+            return "overdue", record.method, record.node, record.driver, record.claims
         case CdiSpecWritten():
             return "CDI", record.node, record.driver, record.file
         case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
@@ -352,7 +356,7 @@ def _subjects(record: Record) -> Sequence[str]:
             return (_uid(record.object),)
         case ContainerStarted() | ContainerEnded():
             return (record.container.pod.uid,)
-        case CallEnded():
+        case CallStarted() | CallOverdue() | CallEnded():
             return [claim.uid for claim in record.claims]
         case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
             return (record.pod.uid,)

@@ -150,7 +150,7 @@ class PageServer:
         lines, last = history.lines(since, most=1 << 62)
         about = msgspec.json.encode({**self._about, "generation": history.generation, "last": last})
         body = b"".join((about[:-1], b',"records":[', b",".join(lines), b"]}"))
-        response = web.Response(body=body, content_type="application/json")
+        response = web.Response(body=body, content_type="application/json", zlib_executor_size=1 << 16)
         response.enable_compression()
         return response
 

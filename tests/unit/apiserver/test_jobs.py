@@ -84,6 +84,10 @@ RESTART = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFa
             "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`",
         ),
         (
+            job(selector={"matchExpressions": [{"key": "a", "operator": "Is"}]}, manualSelector=True),
+            'spec.selector.matchExpressions[0].operator: Invalid value: "Is": not a valid selector operator',
+        ),
+        (
             job(backoffLimitPerIndex=1),
             "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode",
         ),

@@ -171,6 +171,17 @@ async def test_unknown_protocol_is_rejected(session: aiohttp.ClientSession, prot
     assert refused.value.status == 403
 
 
+async def test_command_does_not_start_for_an_invalid_handshake(http: Http, pods: FakePods) -> None:
+    """Nobody would read its output, or end it."""
+    _, answer, _ = await http(
+        "GET", f"{EXEC}&stdout=1",
+        **{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "v5.channel.k8s.io"},
+    )  # fmt: skip
+
+    assert answer["message"] == "the WebSocket handshake lacks a valid Sec-WebSocket-Key or Sec-WebSocket-Version"
+    assert pods.commands == []
+
+
 FAILED = "Internal error occurred: error executing command in container: no oven"
 
 

@@ -185,6 +185,27 @@ def test_corrupt_file_of_an_attachment_is_named(node: Node) -> None:
         node.plugins().detach(CLAIM)
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../../etc/passwd", "a/b", "a:b", "a b", "x" * 16])
+def test_name_that_no_interface_can_have_is_rejected(node: Node, name: str) -> None:
+    with pytest.raises(dra.PermanentError, match="of its interface is invalid"):
+        node.plugins().attach(network({}), name, CLAIM, a_pod())
+    assert not node.attachments.exists()
+
+
+@pytest.mark.processes
+def test_attachments_after_one_that_cannot_be_deleted_are_deleted(node: Node) -> None:
+    plugins = node.plugins()
+    for name in ("one", "two", "three"):
+        plugins.attach(network({}), "net1", CLAIM, a_pod(name))
+    first = min(node.attachments.iterdir())
+    first.write_text("{")
+
+    with pytest.raises(dra.TransientError, match="is corrupt"):
+        plugins.detach(CLAIM)
+
+    assert list(node.attachments.iterdir()) == [first]
+
+
 @pytest.mark.processes
 def test_add_before_a_reboot_delays_del_for_one_timeout_only(node: Node) -> None:
     """The clock of a boot starts again, so that the stored time is far away."""

@@ -79,6 +79,14 @@ def test_other_services_lead_nowhere(found: Object) -> None:
     assert service_routes([found], slices) == {}
 
 
+def test_endpoint_slices_that_say_little_are_passed_over() -> None:
+    vague = endpoints("10.0.0.1")
+    vague["ports"] = [{"name": "http"}]
+    empty = endpoints("10.0.0.2")
+    empty["endpoints"] = [{"addresses": []}, {"addresses": ["10.0.0.3"], "targetRef": {"kind": "Pod", "name": "p"}}]
+    assert service_routes([service()], [vague, empty]) == {LISTENER: route("10.0.0.3")}
+
+
 def test_node_port_is_at_the_address_of_the_node() -> None:
     ports = [{"name": "http", "port": 80, "nodePort": 30080}]
 
@@ -187,18 +195,20 @@ class TestSandbox:
         assert report.log.text == "127.96.255.255:9\n"
         assert report.environment["KUBERNETES_SERVICE_HOST"] == "127.0.0.1"
 
-    async def test_address_of_another_machine_is_reported(self, sandbox: Sandbox) -> None:
-        await create(sandbox, "far", "sleep", "3600")
-        spec = {"selector": {"app": "far"}, "ports": [{"port": 80}], "clusterIP": "198.51.100.9"}
-        await sandbox.client.create(SERVICES, {"metadata": {"name": "far", "namespace": "default"}, "spec": spec})
+    @pytest.mark.parametrize(("name", "address"), [("far", "198.51.100.9"), ("all", "0.0.0.0")])
+    async def test_foreign_address_is_reported(self, sandbox: Sandbox, name: str, address: str) -> None:
+        await create(sandbox, name, "sleep", "3600")
+        spec = {"selector": {"app": name}, "ports": [{"port": 80}], "clusterIP": address}
+        await sandbox.client.create(SERVICES, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
         async with asyncio.timeout(60):
             while True:
                 events = (await sandbox.client.list(EVENTS, "default")).items
                 notes = [item["note"] for item in events if item["reason"] == "FailedToListen"]
-                if notes:
+                if found := [note for note in notes if address in note]:
                     break
                 await asyncio.sleep(0.02)
 
-        begin = "Service does not lead to its pods at 198.51.100.9:80: this machine does not have the address"
-        assert notes == [f"{begin}; leave out spec.clusterIP; use kubectl port-forward -n default service/far"]
+        cause = "it is not an address of the loopback network of this machine"
+        begin = f"Service does not lead to its pods at {address}:80: {cause}"
+        assert found == [f"{begin}; leave out spec.clusterIP; use kubectl port-forward -n default service/{name}"]

@@ -88,7 +88,7 @@ async def test_a_driver_in_any_language_registers_on_each_node(monkeypatch: pyte
     async with cluster(plugin, nodes=2) as (sandbox, records):
         found = sandbox.informers.objects(RESOURCE_SLICES)
         await until(lambda: {item["spec"]["nodeName"] for item in found.values()} == {"node-1", "node-2"})
-        assert {record.node for record in records.of(PluginConnected)} == {"node-1", "node-2"}
+        await until(lambda: {record.node for record in records.of(PluginConnected)} == {"node-1", "node-2"})
         assert not records.of(CommandNotReady)
 
 

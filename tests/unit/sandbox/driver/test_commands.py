@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.drivers.commands import (
@@ -144,3 +145,9 @@ def test_commands_of_one_program_get_numbers(folder: Path) -> None:
     named = with_distinct_names([parse(folder, "oven 1"), parse(folder, "oven 2"), parse(folder, "oven 3")])
 
     assert [command.name for command in named] == ["oven", "oven-2", "oven-3"]
+
+
+def test_a_number_is_not_the_name_of_another_program(folder: Path) -> None:
+    commands = [replace(parse(folder, "oven"), name=name) for name in ("oven", "oven", "oven-2")]
+
+    assert [command.name for command in with_distinct_names(commands)] == ["oven", "oven-2", "oven-2-2"]
