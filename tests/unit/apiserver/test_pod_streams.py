@@ -172,7 +172,7 @@ async def test_unknown_protocol_is_rejected(session: aiohttp.ClientSession, prot
 
 
 async def test_command_does_not_start_for_an_invalid_handshake(http: Http, pods: FakePods) -> None:
-    """Nobody would read its output, or end it."""
+    """No client would read its output or end it."""
     _, answer, _ = await http(
         "GET", f"{EXEC}&stdout=1",
         **{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Protocol": "v5.channel.k8s.io"},
