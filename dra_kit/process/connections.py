@@ -1,4 +1,4 @@
-"""A server that any client may reach: its socket, and limits for the number and the time of its connections."""
+"""A server that any client may reach: its socket, limits for the number and the time of its connections, relays."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ requests_logger: Final = logging.getLogger(f"{__name__}.requests")
 _CHECK_SECONDS: Final = 0.5  # at least, between two checks for timeouts
 _RETRY_SECONDS: Final = 0.5
 _BACKLOG: Final = 4096  # the kernel has a limit, too
+_RELAY_BYTES: Final = 1 << 16
 _NO_ROOM_SECONDS: Final = 0.02
 _ROOM_SECONDS: Final = 0.01
 """Seconds between two evictions of a connection: a TLS handshake takes some milliseconds of the loop."""
@@ -580,3 +581,27 @@ async def wait_until_readable(listening: socket.socket) -> None:
         await connected.wait()
     finally:
         loop.remove_reader(listening.fileno())
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def relay(near: Connection, far: Connection) -> None:
+    """Copy in both directions until both sides have sent all; the end of one is passed on, a reset ends both.
+
+    The caller closes the connections.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_copy(near[0], far[1]))
+            group.create_task(_copy(far[0], near[1]))
+    except* OSError:
+        pass
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_RELAY_BYTES):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

@@ -24,7 +24,7 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import ENDPOINT_SLICES, SERVICES
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.process.connections import wait_until_readable
+from dra_kit.process.connections import relay, wait_until_readable
 from dra_kit.sandbox.controllers.endpoints import SERVICE_NAME
 from dra_kit.sandbox.informers import SharedInformers, WorkQueue
 from dra_kit.sandbox.kubelet.environment import OWN_SERVICE
@@ -33,7 +33,6 @@ COMPONENT: Final = "kube-proxy"
 """What the proxy calls itself in Events."""
 NODE_ADDRESS: Final = "127.0.0.1"
 """Where node ports are."""
-_CHUNK: Final = 1 << 16
 _BACKLOG: Final = 128
 _RETRY_SECONDS: Final = 0.1
 _FIRST_UNPRIVILEGED: Final = 1024
@@ -224,11 +223,10 @@ class ServiceProxy:
         found = await self._connect(listener, route.endpoints) if route else None
         if found is None:
             return
-        to_pod, from_pod = found[1], found[0]
         try:
-            await asyncio.gather(_copy(reader, to_pod), _copy(from_pod, writer))
+            await relay((reader, writer), found)
         finally:
-            to_pod.close()
+            found[1].close()
 
     async def _connect(
         self, listener: ServiceListener, endpoints: Sequence[ServiceEndpoint]
@@ -244,17 +242,6 @@ class ServiceProxy:
                 pod = {"metadata": {"namespace": namespace, "name": name, "uid": uid}}
                 return await self._pods.dial(pod, endpoint.port)
         return None
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy until the end, which the other side gets, too."""
-    try:
-        while data := await reader.read(_CHUNK):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-    except ConnectionError:
-        writer.close()  # the other side must not wait for the rest
 
 
 def _listening_socket(listener: ServiceListener) -> socket.socket:

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
+from dra_kit.process.connections import relay
 from dra_kit.sandbox.containers.processes import ReaperClient, enter_arguments, probe_arguments
 from dra_kit.text import did_you_mean
 
@@ -309,22 +310,10 @@ class _Connections:
                 writer.transport.abort()
                 return
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_pump(reader, away))
-                    group.create_task(_pump(there, writer))
-            except* OSError:
-                pass
+                await relay((reader, writer), (there, away))
             finally:
                 away.transport.abort()
                 writer.transport.abort()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(_BLOCK):
-        writer.write(data)
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
 
 
 def namespaces_impossible(reason: str) -> SandboxError:
