@@ -233,9 +233,11 @@ async def test_a_plugin_that_the_kubelet_refuses_is_reported_in_its_words(monkey
 
     code = """
 import os, socket, time
+registry = os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"]
 server = socket.socket(socket.AF_UNIX)
-server.bind(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"] + "/oven.sock")
+server.bind(registry + "/../oven.sock")
 server.listen()
+os.rename(registry + "/../oven.sock", registry + "/oven.sock")  # the kubelet must not find it earlier
 while True: server.accept()[0].close()
 """
     async with cluster(python("plugin", code), acted=refused) as (_, records):
