@@ -38,7 +38,7 @@ class Chaos:
     async def live(self) -> None:
         """Start, run rounds of concurrent events, and stop with nothing left."""
         world = self._world
-        await world.running(self._crash())
+        await world.running([self._crash()])
         for _ in range(ROUNDS):
             self._arm()
             self._busy = set()
@@ -80,7 +80,7 @@ class Chaos:
                 process.send(signal.SIGKILL)
             else:
                 await world.stop(process, self._crash())
-        await world.running(self._crash())
+        await world.running([self._crash()])
         claims = list(world.claims.values())
         self._random.shuffle(claims)
         while claims:
@@ -246,24 +246,24 @@ class Chaos:
             await self._world.stop(process, self._crash())
         if self._random.random() < 0.5:
             self._world.new_pod()
-        await self._world.running(self._crash())
+        await self._world.running([self._crash()])
 
     async def _killed(self) -> None:
         for process in self._world.processes:
             process.send(signal.SIGKILL)
-        await self._world.running(self._crash())
+        await self._world.running([self._crash()])
 
     async def _rebooted(self) -> None:
         """Reboot; the kubelet prepares the claims of its pods again."""
         self._world.reboot()
-        await self._world.running(self._crash())
+        await self._world.running([self._crash()])
         await self._world.prepare(*self._world.claims.values())
 
     async def _state_corrupted(self) -> None:
         """Corrupt the database; the next process repairs it without loss."""
         await self._world.stop_all()
         self._world.corrupt_state()
-        await self._world.running(self._crash())
+        await self._world.running([self._crash()])
 
     async def _rolling_update(self) -> None:
         """Start a second process; stop the first one cleanly, or kill it."""

@@ -24,7 +24,7 @@ async def decommissioned(world: World, crashes: Iterator[CrashPoint | None]) -> 
     try:
         async with asyncio.timeout(PATIENCE):
             while not world.ended:
-                await world.running(None if any(process.alive for process in world.processes) else next(crashes, None))
+                await world.running(crashes)
                 for process in world.processes:
                     if world.removed == "stays" and id(process) not in asked and nothing_left(process):
                         asked.add(id(process))

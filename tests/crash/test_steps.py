@@ -147,7 +147,7 @@ async def test_rebooted(counted: Counted) -> None:
         first, second = made.allocate(["pan-0", "pan-1"], coating="teflon"), made.allocate(["pan-2"])
         await made.prepare(first, second)
         made.reboot()
-        await made.running(CrashPoint(Failpoint.OUTCOME_STORED))
+        await made.running([CrashPoint(Failpoint.OUTCOME_STORED)])
         await made.prepare(first, second)
         await check(made)
         made.reboot()

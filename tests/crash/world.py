@@ -8,7 +8,7 @@ import json
 import signal
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,14 +236,18 @@ class World:
             return ["decommission", str(self.state), str(BAKERY), *(["--stay"] if self.removed == "stays" else [])]
         return ["node", str(BAKERY), "--state-dir", str(self.state)]
 
-    async def running(self, crash: CrashPoint | None = None) -> None:
-        """Start a process unless one runs, as the kubelet restarts a container; `decommission` may have exited."""
+    async def running(self, crashes: Iterable[CrashPoint | None] = ()) -> None:
+        """Start a process unless one runs, as the kubelet restarts a container; `decommission` may have exited.
+
+        Args:
+            crashes: of the processes that it starts, in their order; what is left of an iterator is for the next call.
+        """
+        planned = iter(crashes)
         async with self._starting:
             for process in [item for item in self.processes if not item.alive]:
                 self.bury(process)
             while not self.ended and not any(process.alive for process in self.processes):
-                process = await self.start(crash)
-                crash = None
+                process = await self.start(next(planned, None))
                 if not process.alive:
                     self.bury(process)
 
