@@ -289,17 +289,17 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
         _title(function, owner), time.monotonic(), asyncio.get_running_loop(), contextvars.copy_context(), owner
     )
     _under_way[item] = None
-
-    @wraps(function)
-    def in_thread() -> T | Awaitable[T]:
-        item.thread = threading.get_ident()
-        return function(*args, **kwargs)
-
     try:
         result: Any
         if inspect.iscoroutinefunction(inspect.unwrap(function)):
             result = function(*args, **kwargs)
         else:
+
+            @wraps(function)
+            def in_thread() -> T | Awaitable[T]:
+                item.thread = threading.get_ident()
+                return function(*args, **kwargs)
+
             result = await run_in_thread(in_thread)
         if inspect.isawaitable(result):
             item.awaited = result

@@ -8,7 +8,7 @@ import hashlib
 import os
 import struct
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Literal
 
@@ -203,10 +203,13 @@ class ByteLocks:
         """Release the lock."""
         # closing is not enough: a process that the author's code forked meanwhile has the same descriptor; and that
         # code may have closed it together with the lock, as some daemonizing libraries do
-        with suppress(OSError):
-            fcntl.fcntl(taken, fcntl.F_OFD_SETLK, _EVERYTHING)
-        with suppress(OSError):
-            os.close(taken)
+        try:
+            try:
+                fcntl.fcntl(taken, fcntl.F_OFD_SETLK, _EVERYTHING)
+            finally:
+                os.close(taken)
+        except OSError:
+            pass
 
     def is_taken(self, name: str) -> bool:
         """Return whether the lock is taken now, by any process."""

@@ -126,7 +126,8 @@ class SpecEdits(_Model):
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return self == NO_EDITS
+        lists = self.env or self.device_nodes or self.net_devices or self.hooks or self.mounts or self.additional_gids
+        return not lists and self.intel_rdt is None
 
 
 NO_EDITS: Final = SpecEdits()
@@ -206,12 +207,18 @@ _DIGITS: Final = frozenset("0123456789")
 
 def version_requirements(spec: Spec) -> Iterator[VersionRequirement]:
     """Yield all features of a spec that are newer than CDI 0.3.0, by the specification's table of versions."""
-    if spec.annotations:
+    return _requirements(spec.kind, spec.annotations, spec.container_edits, spec.devices)
+
+
+def _requirements(
+    kind: str, annotations: Mapping[str, str], common: SpecEdits, devices: Iterable[CDIDevice]
+) -> Iterator[VersionRequirement]:
+    if annotations:
         yield VersionRequirement("0.6.0", "annotations", "annotations")
-    if "." in spec.kind.partition("/")[2]:
+    if "." in kind.partition("/")[2]:
         yield VersionRequirement("0.6.0", "kind", "a dot in the class")
-    yield from _edits_requirements(spec.container_edits, "containerEdits")
-    for i, device in enumerate(spec.devices):
+    yield from _edits_requirements(common, "containerEdits")
+    for i, device in enumerate(devices):
         path = f"devices[{i}]"
         if device.name[:1] in _DIGITS:
             yield VersionRequirement("0.5.0", f"{path}.name", "a name that starts with a digit")
@@ -241,7 +248,11 @@ def _edits_requirements(edits: SpecEdits, path: str) -> Iterator[VersionRequirem
 
 def minimum_version(spec: Spec) -> str:
     """Return the lowest ``cdiVersion`` that a spec may declare; the lower it is, the more runtimes load it."""
-    return max((need.version for need in version_requirements(spec)), key=VERSIONS.index, default=VERSIONS[0])
+    return _lowest(version_requirements(spec))
+
+
+def _lowest(needs: Iterable[VersionRequirement]) -> str:
+    return max((need.version for need in needs), key=VERSIONS.index, default=VERSIONS[0])
 
 
 def build_spec(
@@ -252,15 +263,11 @@ def build_spec(
     annotations: Mapping[str, str] | None = None,
 ) -> Spec:
     """Return a spec that declares the lowest version that its content needs."""
-    spec = Spec(
-        cdi_version=VERSIONS[0],
-        kind=kind,
-        annotations=annotations or {},
-        devices=devices,
-        container_edits=container_edits,
+    annotations = annotations or {}
+    needed = _lowest(_requirements(kind, annotations, container_edits, devices))
+    return Spec(
+        cdi_version=needed, kind=kind, annotations=annotations, devices=devices, container_edits=container_edits
     )
-    needed = minimum_version(spec)
-    return spec if needed == spec.cdi_version else spec.model_copy(update={"cdi_version": needed})
 
 
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")

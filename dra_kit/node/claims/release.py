@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from dra_kit.errors import DraKitError
@@ -39,9 +39,9 @@ class ClaimReleaser:
         Raises:
             PrepareError: something could not be undone; it stays recorded, and the next call tries again.
         """
-        record = self._store.claim(reference.uid)
+        record, needed = self._store.claim_and_needs(reference.uid)
         if record is not None:
-            await self.release_record(record)
+            await self._release_record(record, needed)
             logger.info("claim released")
         elif self._store.has_claim(reference.uid) or self._store.misspelt(reference.uid):
             await self.release_without_record(reference)
@@ -52,7 +52,10 @@ class ClaimReleaser:
 
     async def release_record(self, record: ClaimRecord) -> None:
         """Undo everything in a record, and delete the record last, so that a release can be finished after a crash."""
-        if not self._runner.has_unprepare and not self._store.needs(record.uid):
+        await self._release_record(record, self._store.needs(record.uid))
+
+    async def _release_record(self, record: ClaimRecord, needed: Collection[int]) -> None:
+        if not self._runner.has_unprepare and not needed:
             await self._forget(record)
             return
         async with self._serializer.taken((item.pool, item.device) for item in record.devices):
@@ -105,14 +108,9 @@ class PrepareEpochs:
         """Return the UIDs of the claims that this process is preparing."""
         return set(self._preparing)
 
-    def begin(self, uid: str) -> int:
-        """Return the epoch of a preparation that begins now.
-
-        A release sees the preparation until :meth:`over` is called.
-        """
-        epoch = self._store.epoch()
+    def begin(self, uid: str) -> None:
+        """Note a preparation that begins now: a release sees it until :meth:`over` is called."""
         self._preparing[uid] = self._preparing.get(uid, 0) + 1
-        return epoch
 
     async def over(self, uid: str) -> None:
         """Note that a preparation has finished, whether or not it succeeded."""

@@ -52,28 +52,38 @@ class ClaimPreparer(Struct, frozen=True):
 
         With ``again``, the kubelet did not ask: return None for a claim that is no longer prepared.
         """
-        self.writer.files.check(reference.uid)
-        epoch = self.epochs.begin(reference.uid)
+        uid, store = reference.uid, self.writer.store
+        self.writer.files.check(uid)
+        self.epochs.begin(uid)
         try:
-            async with self.claim_locks.hold(reference.uid):
-                if again and not self._is_prepared(reference.uid):
+            async with self.claim_locks.hold(uid):
+                if again and not self._is_prepared(uid):
                     return None  # released meanwhile, and the kubelet did not ask
                 # fetched only now that the claim is locked, so that the state is never older than ours
-                claim = await self.reader.fetch(reference)
+                fetching = asyncio.ensure_future(self.reader.fetch(reference))
+                try:
+                    await asyncio.sleep(0)  # the request is sent: what is recorded is read while the API server works
+                    epoch, (before, needed) = store.epoch(), store.claim_and_needs(uid)
+                    claim = await fetching
+                finally:
+                    fetching.cancel()
                 hit(Failpoint.CLAIM_FETCHED)
                 with log_context(pod=claim.pods):
-                    record = await self._prepare_alone(claim, epoch, again=again)
+                    record = await self._prepare_alone(claim, before, needed, epoch, again=again)
                 hit(Failpoint.PREPARED)
                 return record
         finally:
-            await self.epochs.over(reference.uid)
+            await self.epochs.over(uid)
 
     def _is_prepared(self, uid: str) -> bool:
         record = self.writer.store.claim(uid)
         return record is not None and record.phase == "prepared"
 
-    async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
-        before, needed = self.writer.store.claim_and_needs(claim.reference.uid)
+    async def _prepare_alone(
+        self, claim: AllocatedClaim, before: ClaimRecord | None, needed: Collection[int], epoch: int, *, again: bool
+    ) -> ClaimRecord:
+        if before is not None and self.runner.driver.effects:
+            before = self.writer.store.claim(before.uid)  # an effect may have been replaced during the request
         if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
             self.guard.check(before, claim)
             await self.releaser.release_record(before)

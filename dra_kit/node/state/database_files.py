@@ -7,8 +7,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Final, Self
 
@@ -71,6 +70,7 @@ class RenameGuard:
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{path.name}-lock")
+        self._name = str(self._path)
         self._file: int | None = None
 
     def close(self) -> None:
@@ -79,16 +79,16 @@ class RenameGuard:
             os.close(self._file)
             self._file = None
 
-    def shared(self) -> AbstractContextManager[None]:
-        """Hold a shared lock: meanwhile no process gives the name to another file."""
-        return self._locked(fcntl.LOCK_SH)
+    def shared(self) -> _HeldGuard:
+        """Hold a shared lock (``with``): meanwhile no process gives the name to another file."""
+        return _HeldGuard(self, fcntl.LOCK_SH)
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Hold an exclusive lock: meanwhile this process alone may give the name to another file."""
-        return self._locked(fcntl.LOCK_EX)
+    def exclusive(self) -> _HeldGuard:
+        """Hold an exclusive lock (``with``): meanwhile this process alone may give the name to another file."""
+        return _HeldGuard(self, fcntl.LOCK_EX)
 
-    @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
+    def lock(self, kind: int) -> int:
+        """Take the lock of this kind; return the file to unlock."""
         until = time.monotonic() + _PATIENCE
         while (file := self._try(kind)) is None:
             if time.monotonic() > until:
@@ -97,17 +97,16 @@ class RenameGuard:
                     "process of the driver that hangs on this node"
                 )
             time.sleep(_PAUSE)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+        return file
 
     def _try(self, kind: int) -> int | None:
-        file = self._file = open_lock_file(str(self._path), _LEVELS) if self._file is None else self._file
+        file = self._file = open_lock_file(self._name, _LEVELS) if self._file is None else self._file
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
-            if _file_id(str(self._path)) == _identity(os.fstat(file)):
+            if os.path.samestat(os.stat(self._name), os.fstat(file)):  # noqa: PTH116 - with each transaction
                 return file
+        except (FileNotFoundError, NotADirectoryError):
+            pass
         except BlockingIOError:
             return None
         except BaseException:
@@ -115,6 +114,22 @@ class RenameGuard:
             raise
         self.close()  # it was removed, and other processes lock a new one
         return None
+
+
+class _HeldGuard:
+    """One use of a :class:`RenameGuard`; a class, not a generator, for speed."""
+
+    __slots__ = ("_file", "_guard", "_kind")
+
+    def __init__(self, guard: RenameGuard, kind: int) -> None:
+        self._guard = guard
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        self._file = self._guard.lock(self._kind)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 def open_lock_file(path: str, levels: int) -> int:
