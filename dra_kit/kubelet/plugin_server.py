@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -194,10 +194,11 @@ class PluginServer:
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             ]
         )
+        unregistered: Any = _UnregisteredMethods(server)
         if "v1" in self._versions:
-            v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._service), server)
+            v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._service), unregistered)
         if "v1beta1" in self._versions:
-            v1beta1_grpc.add_DRAPluginServicer_to_server(_PluginV1beta1(self._service), server)
+            v1beta1_grpc.add_DRAPluginServicer_to_server(_PluginV1beta1(self._service), unregistered)
         if self._health is not None:
             self._health.add_to(server)
         self._socket.bind(server.add_insecure_port)
@@ -214,6 +215,24 @@ class PluginServer:
             if self._health is not None:
                 self._health.close()  # a stream would stay open as long as the kubelet runs
             await server.stop(grace)
+
+
+class _UnregisteredMethods:
+    """A server for generated code; it finds methods by name, and does not register them.
+
+    grpc.aio waits for a call of each registered method separately, and renews all these waits with each call (grpcio
+    1.85).
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Add the methods of a service."""
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """Do nothing."""
 
 
 class _PluginV1(v1_grpc.DRAPluginServicer):
