@@ -29,10 +29,9 @@ from dra_kit.admission.review import REVIEWED, VERSIONS, WEBHOOK_ID, WEBHOOK_PAT
 from dra_kit.admission.review_queue import ReviewQueue
 from dra_kit.admission.server import VERDICT, ReviewServer
 from dra_kit.author.driver import Driver
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.operator import KopfThread, kopf, kopf_settings
-from dra_kit.client.server_version import discover_release
 from dra_kit.errors import ConfigurationError, Conflict, InvalidConfig
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.metrics import CERTIFICATE_EXPIRY, Metrics, process_metrics

@@ -22,9 +22,8 @@ from typing_extensions import override
 from dra_kit.apiserver.authentication import ADMIN, TokenIssuer, User
 from dra_kit.apiserver.authorization import Rbac
 from dra_kit.apiserver.kinds.admission_registration import POLICY_KINDS, WEBHOOK_KINDS
-from dra_kit.apiserver.kinds.core import CORE_KINDS, ENDPOINT_KINDS, NODE_KINDS, STORED_KINDS
+from dra_kit.apiserver.kinds.core import CORE_KINDS, ENDPOINT_KINDS, EVENT_KINDS, NODE_KINDS, STORED_KINDS
 from dra_kit.apiserver.kinds.custom_resources import DEFINITION_KINDS
-from dra_kit.apiserver.kinds.events import EVENT_KINDS
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry, StrategyContext
 from dra_kit.apiserver.kinds.pods import POD_KINDS
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS

@@ -20,12 +20,12 @@ from dra_kit.diagnosis.explain.allocated import enumerated
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
 from dra_kit.diagnosis.explain.documents import (
+    ReportPage,
     claim_document,
     missing_right_documents,
     pod_document,
     workload_documents,
 )
-from dra_kit.diagnosis.explain.html import ReportPage
 from dra_kit.diagnosis.explain.pods import PodSequence, explain_pod
 from dra_kit.diagnosis.explain.subjects import (
     ExplainSubject,

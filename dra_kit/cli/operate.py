@@ -13,8 +13,13 @@ from msgspec import to_builtins
 from pydantic import BaseModel
 
 from dra_kit import __version__
-from dra_kit.admission.certificate_trust import AuthorityTrust, TrustOutcome, delete_bindings
-from dra_kit.admission.certificates import SelfManagedSettings, self_made_secret
+from dra_kit.admission.certificates import (
+    AuthorityTrust,
+    SelfManagedSettings,
+    TrustOutcome,
+    delete_bindings,
+    self_made_secret,
+)
 from dra_kit.admission.review import configuration_name
 from dra_kit.author.driver import Driver, needs_settings
 from dra_kit.author.settings import author_settings

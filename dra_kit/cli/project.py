@@ -22,31 +22,29 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
 from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
-from dra_kit.client.server_version import ServerFeatures
+from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import NEWEST, OLDEST
 from dra_kit.node.first_inventory import discover_once
 from dra_kit.process import logging as process_logging
-from dra_kit.project.answers import (
-    Answers,
-    Kind,
-    check_driver_name,
-    check_package_name,
-    check_project_name,
-    default_driver,
-    default_package,
-    read_answers,
-)
 from dra_kit.project.chart import project_values, write_chart
 from dra_kit.project.rendering import (
     SEEDS,
+    Answers,
+    Kind,
     chart_directory,
+    check_driver_name,
+    check_package_name,
+    check_project_name,
     create,
+    default_driver,
+    default_package,
     docs_directory,
     has_config,
     installed_version,
     project_template,
+    read_answers,
     refuse_taken,
     render,
 )

@@ -18,10 +18,9 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.client.events import EventRecorder
-from dra_kit.client.server_version import discover_release
 from dra_kit.controller.announcer import ClaimAnnouncer, agreed_version
 from dra_kit.controller.author_handlers import AuthorHandlers, ClaimObserverRunner, load_handlers
 from dra_kit.controller.binding import DeviceBinding

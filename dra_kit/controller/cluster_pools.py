@@ -19,10 +19,9 @@ from typing_extensions import override
 
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Pool
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, ServerFeatures, discover_release
 from dra_kit.client.informer import call_on_changes
 from dra_kit.client.resources import NODES, RESOURCE_SLICES
-from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound
 from dra_kit.kubernetes.resource.api_model import OwnerReference

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from dra_kit.author.calls import GeneratorMessages, GeneratorThread, call_threadsafe
 from dra_kit.author.controller import TaintRule, TaintRuleSource
 from dra_kit.author.model import short_repr
-from dra_kit.client.api import Client
+from dra_kit.client.api import GROUP, Client, discover_release
 from dra_kit.client.informer import call_on_changes, retry_delay, wait_for_event
 from dra_kit.client.resources import DEVICE_TAINT_RULES, Resource
-from dra_kit.client.server_version import GROUP, discover_release
 from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, InvalidDevice, NotFound
 from dra_kit.kubernetes.resource import v1

@@ -14,10 +14,9 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import DeclaredRight, Driver, node_rights, release_rights
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, ServerFeatures
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES, Resource
-from dra_kit.client.server_version import ServerFeatures
 from dra_kit.diagnosis.cluster_checks import (
     CheckResult,
     check_driver,

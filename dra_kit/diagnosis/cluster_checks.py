@@ -11,9 +11,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_SLICES
-from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.explain.drivers import NODE_PODS, driver_label
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError
 from dra_kit.kubernetes.release import NEWEST, OLDEST

@@ -16,7 +16,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit import __version__
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import (
     DAEMON_SETS,
@@ -28,7 +28,6 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.client.server_version import discover_release
 from dra_kit.errors import ConfigurationError, Forbidden, Unavailable
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult, NodeSelector, ResourceClaim
 from dra_kit.text import counted, did_you_mean

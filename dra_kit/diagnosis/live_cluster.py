@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dra_kit import __version__
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
@@ -23,7 +23,6 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, missing_rules
 from dra_kit.diagnosis.explain.drivers import NODE_PODS
 from dra_kit.errors import Forbidden, NotFound

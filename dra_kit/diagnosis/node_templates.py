@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory
-from dra_kit.client.server_version import ServerFeatures
+from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.pods import explain_pod

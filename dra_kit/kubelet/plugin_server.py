@@ -227,7 +227,7 @@ class _UnregisteredMethods:
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
 
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler[Any, Any]]) -> None:
         """Add the methods of a service."""
         self._server.add_generic_rpc_handlers(handlers)
 

@@ -23,7 +23,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials, load_credentials
 from dra_kit.errors import ConfigurationError, TransientError
 from dra_kit.kubelet.cdi.store import SpecStore
-from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.device_use import KubeletCheckpoint
 from dra_kit.kubelet.plugin_client import RegisteredDriver
 from dra_kit.kubelet.plugin_server import NodeService, PluginServer, RegistrationServer
 from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_socket, registration_socket

@@ -21,9 +21,8 @@ from dra_kit.author.effect import ChildProcess, ChildRunner, Effect
 from dra_kit.author.model import short_repr
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.reads import CLUSTER_SCOPED, ReadApi, ReadVerb
-from dra_kit.client.api import Client, ObjectList
+from dra_kit.client.api import Client, ObjectList, ServerFeatures, discover_release
 from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, Resource
-from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference

@@ -31,7 +31,7 @@ from dra_kit.author.provider import DeviceProvider
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, DraKitError, PermanentError, StoreError, TransientError
-from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.device_use import KubeletCheckpoint
 from dra_kit.kubelet.plugin_server import KubeletDevice, NodeService
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent

@@ -16,10 +16,9 @@ from dra_kit.author.device import Device, device_from_published
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.provider import provider_device_class
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, ServerFeatures
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.client.server_version import ServerFeatures
 from dra_kit.errors import ConfigurationError, InvalidDevice, KubeError, StoreError, TransientError
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference

@@ -18,10 +18,9 @@ from pydantic import ValidationError
 
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool, is_published_alike
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, ServerFeatures
 from dra_kit.client.informer import retry_delay, wait_for_event
 from dra_kit.client.resources import RESOURCE_SLICES
-from dra_kit.client.server_version import ServerFeatures
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference

@@ -13,7 +13,7 @@ from typing import Final
 
 import yaml
 
-from dra_kit.project.answers import Answers
+from dra_kit.project.rendering import Answers
 from tests.cluster.deployed import KUBELET_DIR
 from tests.cluster.find import Found
 from tests.cluster.image import BUILD, load_built, run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dra_kit.kubelet.cdi.store import spec_file_name
-from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.device_use import FILE_NAME
 from dra_kit.kubelet.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from tests.crash.world import DRIVER, Claim, World
 

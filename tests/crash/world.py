@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.device_use import FILE_NAME
 from dra_kit.kubelet.plugin_client import DeviceAnswer, PluginClient
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.store import dump_state

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from dra_kit.project.answers import read_answers
-from dra_kit.project.rendering import BASE
+from dra_kit.project.rendering import BASE, read_answers
 from tests.cluster.find import NotFound, find
 from tests.cluster.image import CannotBuild, fill_wheelhouse, make_base_image
 from tests.cluster.new_project import NewProject, demonstrated

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from dra_kit.project.answers import FILE, Answers
-from dra_kit.project.rendering import BASE, project_template, write
+from dra_kit.project.rendering import BASE, FILE, Answers, project_template, write
 from tests.scaffold.environment import Environment
 from tests.unit.project.projects import ANSWERS, SEEDED, committed, rendered
 

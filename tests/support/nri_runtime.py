@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubelet.nri.client import PLUGIN_CONNECTION, PLUGIN_SERVICE, RUNTIME_CONNECTION, RUNTIME_SERVICE
-from dra_kit.kubelet.nri.plugin import HOOKS, HookEvent
+from dra_kit.kubelet.nri.hooks import HOOKS, HookEvent
 from dra_kit.kubelet.nri.ttrpc import (
     UNIMPLEMENTED,
     UNKNOWN,

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dra_kit.admission.policy.shapes import (
+from dra_kit.admission.policy.schema_reader import (
     AnyShape,
     ArrayShape,
     BooleanShape,

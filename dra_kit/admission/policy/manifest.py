@@ -25,8 +25,7 @@ from dra_kit.admission.policy.cel_rules import (
     parts,
     string_literal,
 )
-from dra_kit.admission.policy.schema_reader import UncheckedRule, read_model
-from dra_kit.admission.policy.shapes import (
+from dra_kit.admission.policy.schema_reader import (
     AnyShape,
     ArrayShape,
     BooleanShape,
@@ -44,9 +43,11 @@ from dra_kit.admission.policy.shapes import (
     Shape,
     StringShape,
     TaggedShape,
+    UncheckedRule,
     UnionShape,
     is_distinguishable,
     members,
+    read_model,
 )
 from dra_kit.admission.review import REVIEWED, VERSIONS
 from dra_kit.author.driver import Driver

@@ -17,20 +17,18 @@ from dra_kit.diagnosis.explain.allocated import CONSUMERS_MAX, is_full, unready_
 from dra_kit.diagnosis.explain.claims import ClaimExplainer, disjoint_nodes, holders_of
 from dra_kit.diagnosis.explain.cluster import TYING_VOLUMES, ClusterView, failing_containers, model_of_claim, named
 from dra_kit.diagnosis.explain.drivers import DriverOnNode, driver_warnings, drivers_of, pod_deletion, pod_to_examine
-from dra_kit.diagnosis.explain.extended_resources import (
-    ExtendedResource,
-    ResourceProvision,
-    provided_resources,
-    provisions,
-)
 from dra_kit.diagnosis.explain.remedies import WorkBudgetExceeded
 from dra_kit.diagnosis.explain.verdicts import (
     ClaimExplanation,
+    ExtendedResource,
     PlacedPod,
     PodClaimExplanation,
     PodExplanation,
     PodOutcome,
     ReportedEvent,
+    ResourceProvision,
+    provided_resources,
+    provisions,
 )
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
 from dra_kit.kubernetes.resource.objects import (

@@ -28,8 +28,15 @@ from dra_kit.diagnosis.lint.devices import (
     selector_mistakes,
     written_choices,
 )
-from dra_kit.diagnosis.lint.findings import LintFinding, finding
-from dra_kit.diagnosis.lint.fixes import Fix, apply_fixes_to_text, apply_fixes_to_values, fix_of, same
+from dra_kit.diagnosis.lint.findings import (
+    Fix,
+    LintFinding,
+    apply_fixes_to_text,
+    apply_fixes_to_values,
+    finding,
+    fix_of,
+    same,
+)
 from dra_kit.diagnosis.lint.objects import LintedObject, lint_object, validate
 from dra_kit.diagnosis.lint.references import pod_problems
 from dra_kit.diagnosis.lint.requests import (

@@ -7,8 +7,7 @@ Nothing here imports other parts of dra-kit.
 from __future__ import annotations
 
 from dra_kit.kubelet.nri.client import FAIL_CLOSED, SOCKET, ClientState, NriClient
-from dra_kit.kubelet.nri.hooks import HookCounters
-from dra_kit.kubelet.nri.plugin import HOOKS, HookEvent, Plugin, RuntimeParameters
+from dra_kit.kubelet.nri.hooks import HOOKS, HookCounters, HookEvent, Plugin, RuntimeParameters
 from dra_kit.kubelet.nri.proto import nri_v1alpha1_pb2 as messages
 from dra_kit.kubelet.nri.ttrpc import CallError, ConnectionLost, NriError, ProtocolError
 

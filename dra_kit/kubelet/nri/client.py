@@ -11,8 +11,16 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from dra_kit.kubelet.nri.hooks import HookCounters, HookRunner, answer_within, cancel
-from dra_kit.kubelet.nri.plugin import HOOKS, HookEvent, Plugin, RuntimeParameters
+from dra_kit.kubelet.nri.hooks import (
+    HOOKS,
+    HookCounters,
+    HookEvent,
+    HookRunner,
+    Plugin,
+    RuntimeParameters,
+    answer_within,
+    cancel,
+)
 from dra_kit.kubelet.nri.proto import nri_v1alpha1_pb2 as pb
 from dra_kit.kubelet.nri.ttrpc import UNKNOWN, CallError, ConnectionLost, Method, Mux, NriError, TtrpcConnection
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_kit.errors import DraKitError
-from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.device_use import KubeletCheckpoint
 from dra_kit.kubelet.sockets import remove_stale_sockets
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.events import ClaimEvents, log_failure

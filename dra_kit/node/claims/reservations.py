@@ -11,7 +11,7 @@ from typing import Final
 
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import DraKitError, KubeError, NotFound, TransientError
-from dra_kit.kubelet.checkpoint import KubeletCheckpoint
+from dra_kit.kubelet.device_use import KubeletCheckpoint
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimApi, still_holds
 from dra_kit.node.locks import HeldLock, NamedLocks

@@ -15,7 +15,7 @@ from typing import Any
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import KubeletError, NotFound
-from dra_kit.kubelet.checkpoint import (
+from dra_kit.kubelet.device_use import (
     FILE_NAME,
     CheckpointClaim,
     CheckpointDevice,

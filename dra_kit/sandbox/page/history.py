@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView
-from dra_kit.diagnosis.explain.html import ReportPage
+from dra_kit.diagnosis.explain.documents import ReportPage
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.explain.text import render_claim, render_pod
 from dra_kit.kubernetes.allocator.rules import AllocatorRules

@@ -23,7 +23,7 @@ from typing import Final, Literal, Self
 import msgspec
 from aiohttp import web
 
-from dra_kit.diagnosis.explain.html import ReportPage
+from dra_kit.diagnosis.explain.documents import ReportPage
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, requests_logger
 from dra_kit.sandbox.page.history import PageHistory

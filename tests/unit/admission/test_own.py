@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from dra_kit.admission.agent import WebhookSettings, run_webhook
-from dra_kit.admission.certificate_trust import AuthorityTrust
 from dra_kit.admission.certificates import (
+    AuthorityTrust,
     CertificateMissing,
     SelfManagedCertificate,
     SelfManagedSettings,

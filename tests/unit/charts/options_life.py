@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dra_kit as dra
-from dra_kit.admission.certificate_trust import AuthorityTrust, delete_bindings
-from dra_kit.admission.certificates import SelfManagedCertificate, SelfManagedSettings
+from dra_kit.admission.certificates import AuthorityTrust, SelfManagedCertificate, SelfManagedSettings, delete_bindings
 from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.author.driver import effect_rights, node_rights, rbac_values
 from dra_kit.client.api import Client

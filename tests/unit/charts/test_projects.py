@@ -9,8 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
-from dra_kit.project.answers import Answers
-from dra_kit.project.rendering import create
+from dra_kit.project.rendering import Answers, create
 from tests.unit.charts.rendering import Helm
 from tests.unit.examples.kitchen import PROJECT
 from tests.unit.project.projects import ANSWERS, PROJECTS, SEEDED, rendered

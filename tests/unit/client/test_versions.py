@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.client.server_version import ServerFeatures, discover_release, require_v1
+from dra_kit.client.api import ServerFeatures, discover_release, require_v1
 from dra_kit.errors import ConfigurationError, KubeError, Unavailable
 from tests.unit.client.wire import answer, served, status
 

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from dra_kit.project.answers import FILE, read_answers
-from dra_kit.project.rendering import BASE, installed_version, project_template, read_base, render
+from dra_kit.project.rendering import BASE, FILE, installed_version, project_template, read_answers, read_base, render
 from tests.unit.examples.kitchen import PROJECT
 
 

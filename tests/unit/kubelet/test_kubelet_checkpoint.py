@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.kubelet.checkpoint import FILE_NAME, read_claim_pods, read_driver_claims
+from dra_kit.kubelet.device_use import FILE_NAME, read_claim_pods, read_driver_claims
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
 

@@ -127,7 +127,7 @@ def test_no_code_waits_by_the_wall_clock() -> None:
     assert [path.name for path, text in sources.items() if re.search(r"\btime\.time(_ns)?\(", text)] == []
     readers = {f"{path.parent.name}/{path.name}" for path, text in sources.items() if "datetime.now(" in text}
     known = {
-        "admission/certificate_trust.py", "admission/certificates.py", "claims/status.py", "client/credentials.py",
+        "admission/certificates.py", "claims/status.py", "client/credentials.py",
         "client/events.py", "controller/binding.py", "controller/election.py", "kubelet/plugin_server.py",
         "node/removal_confirmation.py", "node/health_ledger.py", "node/status.py", "state/salvage.py",
     }  # fmt: skip

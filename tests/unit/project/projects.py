@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from dra_kit.project.answers import Answers, default_driver, default_package
-from dra_kit.project.rendering import installed_version, project_template, render, write
+from dra_kit.project.rendering import (
+    Answers,
+    default_driver,
+    default_package,
+    installed_version,
+    project_template,
+    render,
+    write,
+)
 
 PROJECTS: Final = Path(__file__).parents[2] / "data" / "projects"
 

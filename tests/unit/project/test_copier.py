@@ -15,7 +15,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.project.answers import (
+from dra_kit.project.rendering import (
     TAKEN_MODULES,
     TAKEN_PROJECTS,
     check_driver_name,
@@ -23,8 +23,8 @@ from dra_kit.project.answers import (
     check_project_name,
     default_driver,
     default_package,
+    project_template,
 )
-from dra_kit.project.rendering import project_template
 
 QUESTIONS: Final[dict[str, Any]] = yaml.safe_load((project_template() / "copier.yml").read_text(encoding="utf-8"))
 # what copier renders by: its answers are strings here

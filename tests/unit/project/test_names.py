@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.names import driver_name
-from dra_kit.project.answers import (
+from dra_kit.project.rendering import (
     TAKEN_PROJECTS,
     check_driver_name,
     check_package_name,

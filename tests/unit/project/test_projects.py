@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from dra_kit.cli.app import COMMANDS
-from dra_kit.project.answers import Answers, Kind
-from dra_kit.project.rendering import SEEDS, installed_version, project_template, version_range, write
+from dra_kit.project.rendering import SEEDS, Answers, Kind, installed_version, project_template, version_range, write
 from tests.unit.project.projects import ANSWERS, PROJECTS, committed, rendered
 
 WITHOUT_SEED: Final[list[Kind]] = [kind for kind in get_args(Kind) if kind not in SEEDS]

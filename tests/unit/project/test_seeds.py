@@ -19,15 +19,18 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.project.answers import FILE, Answers, Kind, read_answers
 from dra_kit.project.rendering import (
     BASE,
+    FILE,
     README,
     SEEDS,
     SHARED,
+    Answers,
+    Kind,
     Seed,
     create,
     installed_version,
+    read_answers,
     read_seedling,
     version_range,
 )

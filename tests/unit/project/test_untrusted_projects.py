@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.project.answers import FILE
-from dra_kit.project.rendering import BASE, create
+from dra_kit.project.rendering import BASE, FILE, create
 from dra_kit.project.update import update_project
 from tests.unit.project.test_new import run
 from tests.unit.project.test_update import commit, commit_all, files, git, older

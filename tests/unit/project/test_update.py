@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.project.answers import FILE, read_answers
-from dra_kit.project.rendering import BASE, create
+from dra_kit.project.rendering import BASE, FILE, create, read_answers
 from dra_kit.project.update import FileChange, update_project
 from tests.unit.project.test_new import run
 

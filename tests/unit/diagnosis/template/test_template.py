@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import dra_kit as dra
 from dra_kit.author.context import NodeInfo
 from dra_kit.cli.app import cli
-from dra_kit.client.server_version import ServerFeatures
+from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.node_templates import template_slices
 from dra_kit.node.first_inventory import discover_once
 from tests.support.api import eventually

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.apiserver.api import SERVER_VERSION
-from dra_kit.client.server_version import ServerFeatures, require_v1
+from dra_kit.client.api import ServerFeatures, require_v1
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, OLDEST

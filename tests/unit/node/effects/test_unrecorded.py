@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.device_use import FILE_NAME
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.effects.cluster_objects import DRIVER_LABEL, MARK, NODE_LABEL
 from dra_kit.node.effects.program import find_marked, is_running

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.device_use import FILE_NAME
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.checkpoint import FILE_NAME
+from dra_kit.kubelet.device_use import FILE_NAME
 from dra_kit.kubelet.plugin_client import DeviceAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
