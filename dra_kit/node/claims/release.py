@@ -96,7 +96,10 @@ class ClaimReleaser:
 
 
 class PrepareEpochs:
-    """The epochs of claims: a release ends the epoch, and a preparation that began before it cannot be stored."""
+    """The epochs of claims: a release ends the epoch, and a preparation that began before it cannot be stored.
+
+    A preparation begins when it holds the lock of its claim. One that still waits for it is released afterwards.
+    """
 
     def __init__(self, store: StateStore, claims: NamedLocks) -> None:
         self._store = store
@@ -109,7 +112,7 @@ class PrepareEpochs:
         return set(self._preparing)
 
     def begin(self, uid: str) -> None:
-        """Note a preparation that begins now: a release sees it until :meth:`over` is called."""
+        """Note a preparation, which may still wait for its claim: a release sees it until :meth:`over` is called."""
         self._preparing[uid] = self._preparing.get(uid, 0) + 1
 
     async def over(self, uid: str) -> None:

@@ -248,6 +248,7 @@ class Database:
             if number:
                 self._log.committed()
                 self._transactions.committed(number)
+                self.commit_seconds.observe(time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread continues
             self._roll_back()
             self._note_corruption(error)
@@ -259,10 +260,7 @@ class Database:
             failure = self._store_error("cannot be written", error) if of_disk else error
             _report([(job, None, failure) for job in batch])
             return
-        took = time.monotonic() - began
         _report([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
-        if number:
-            self.commit_seconds.observe(took)
 
     def _open_again(self) -> None:
         """Close the corrupt database, so that it is salvaged when it is reopened."""
