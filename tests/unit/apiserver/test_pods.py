@@ -154,16 +154,6 @@ async def test_a_pod_in_the_network_of_its_node_has_its_ports_there(client: Clie
     assert [port["hostPort"] for port in made["spec"]["containers"][0]["ports"]] == [80, 81]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_http_requests_are_not_forwarded_to_pods(client: Client, http: Http, method: str) -> None:
-    await client.create(PODS, pod())
-
-    status, answer, _ = await http(method, f"{PATH}/proxy")
-
-    assert (status, answer["reason"]) == (501, "NotImplemented")
-    assert answer["message"].endswith("use kubectl port-forward")
-
-
 async def test_resources_of_a_running_pod_are_read_but_not_changed(client: Client, http: Http) -> None:
     await client.create(PODS, pod())
 

@@ -23,7 +23,7 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.stream import WsApiClient
 from yarl import URL
 
-from dra_kit.client.resources import PODS
+from dra_kit.client.resources import ENDPOINT_SLICES, PODS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE
 from tests.unit.apiserver.programs import program
@@ -310,6 +310,19 @@ async def test_port_forward_carries_connections(sandbox: Sandbox) -> None:
 async def _get(session: aiohttp.ClientSession, port: int) -> bytes:
     async with session.get(f"http://127.0.0.1:{port}/") as answer:
         return await answer.read()
+
+
+async def test_raw_requests_reach_pods_and_services(sandbox: Sandbox) -> None:
+    await create(sandbox, "shop", "", command=["python3", "-c", SERVER])
+    port = await served_port(sandbox, "shop")
+    await kubectl(sandbox, "label", "pod", "shop", "app=shop")
+    await kubectl(sandbox, "create", "service", "clusterip", "shop", f"--tcp=80:{port}")
+    slices = sandbox.informers.objects(ENDPOINT_SLICES)
+    await until(lambda: any(item.get("endpoints") for (_, name), item in slices.items() if name.startswith("shop")))
+
+    for place in (f"pods/shop:{port}", f"pods/http:shop:{port}", "services/shop:80"):
+        done = await kubectl(sandbox, "get", "--raw", f"/api/v1/namespaces/default/{place}/proxy/menu")
+        assert (done.code, done.out) == (0, "baked\n" * 20000)
 
 
 async def test_port_forward_has_a_channel_for_each_port(sandbox: Sandbox) -> None:
