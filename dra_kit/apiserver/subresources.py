@@ -30,6 +30,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiRespo
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
+from dra_kit.apiserver.kinds.pods import EphemeralContainersStrategy
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.managed_fields import (
     ApplyConflict,
@@ -649,16 +650,13 @@ def _not_served(plural: str, subresource: str, cause: str) -> StatusError:
 STATUS_VERBS: Final = ("get", "patch", "update")
 _PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 _NO_KUBELET_API: Final = "the kubelets of the sandbox have no HTTP API; use kubectl logs, exec or port-forward"
-_NO_DEBUGGER: Final = (
-    "containers of the sandbox are local processes; use kubectl exec, or run a debugger on the machine of the sandbox"
-)
 _NO_LIMITS: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
 SUBRESOURCES: Final[Mapping[str, Mapping[str, Subresource]]] = {
     "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_KUBELET_API))},
     "pods": {
         "attach": Subresource("PodAttachOptions", ("create", "get"), _stream(_attach)),
         "binding": Subresource("Binding", ("create",), _bind_pod),
-        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_DEBUGGER))),
+        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(EphemeralContainersStrategy())),
         "eviction": Subresource("Eviction", ("create",), _evict_pod, "policy/v1"),
         "exec": Subresource("PodExecOptions", ("create", "get"), _stream(_exec)),
         "log": Subresource("Pod", ("get",), _log),

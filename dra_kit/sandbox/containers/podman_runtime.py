@@ -153,8 +153,7 @@ class PodmanRuntime(ProcessRuntime):
             await self._have(config.image)
         try:
             await self._processes.enter()  # replaces a holder of the namespaces that was killed
-            variables = self._write_variables(container)
-            options = [f"--name={name}", *variables, *self._options(container)]
+            options = [f"--name={name}", *self._write_variables(container), *self._options(container)]
             await self._podman("create", *options, *_command(config))
             known = json.loads(await self._podman("inspect", "--format={{json .Config.Env}}", name))
         except (PodmanError, SandboxError) as error:
