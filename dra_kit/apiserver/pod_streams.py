@@ -460,7 +460,11 @@ async def _response_head(reader: asyncio.StreamReader) -> tuple[int, str, list[t
             )
         if int(code) >= 200:
             fields = (line.partition(":") for line in lines[1:] if line)
-            return int(code), reason, [(name.strip(), value.strip()) for name, _, value in fields if name.strip()]
+            return (
+                int(code),
+                reason if reason.isprintable() else "",
+                [(name.strip(), value.strip()) for name, _, value in fields if name.strip()],
+            )
 
 
 async def _body(reader: asyncio.StreamReader, length: str | None, *, chunked: bool) -> AsyncIterator[bytes]:

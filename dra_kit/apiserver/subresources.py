@@ -201,7 +201,7 @@ def _place(kind: str, text: str) -> tuple[str, str, str]:
     """Return scheme, name and port of ``<name>``, ``<name>:<port>`` or ``<scheme>:<name>:<port>``.
 
     Raises:
-        StatusError: 400, it is none of them.
+        StatusError: 400, it has another form.
     """
     parts = text.split(":")
     scheme, name, port = parts if len(parts) == 3 else ("", parts[0], parts[1] if len(parts) == 2 else "")

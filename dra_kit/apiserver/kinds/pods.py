@@ -109,7 +109,7 @@ class PodStrategy(Strategy):
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check containers, claims and resources, and that a pod with scheduling gates has no node."""
         errors = [*validate_new_object(obj, "Pod", context.gates), *pod_resource_errors(obj.get("spec") or {})]
-        if obj["spec"].get("ephemeralContainers"):
+        if (obj.get("spec") or {}).get("ephemeralContainers"):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         return errors
 
