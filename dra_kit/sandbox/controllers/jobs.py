@@ -88,6 +88,7 @@ class JobTally(Struct):
         One that is deleted before it succeeded has failed, unless the Job replaces only pods that have.
         """
         deleted = job["spec"].get("podReplacementPolicy") != "Failed"
+        is_indexed = job["spec"].get("completionMode") == "Indexed"
         new = [
             pod
             for pod in pods
@@ -95,8 +96,8 @@ class JobTally(Struct):
         ]
         for pod in sorted(new, key=lambda pod: (_finish_time(pod), phase(pod) == "Succeeded")):
             self.counted.add(pod["metadata"]["uid"])
-            index = index_of(pod)
-            if job["spec"].get("completionMode") == "Indexed" and not _is_valid(index, job):
+            index = index_of(pod) if is_indexed else None
+            if is_indexed and not _is_valid(index, job):
                 continue
             if phase(pod) == "Succeeded":
                 self.in_a_row = 0
