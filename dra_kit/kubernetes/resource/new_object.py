@@ -331,5 +331,5 @@ def set_pull_policies(pod: Object) -> None:
 
 
 def _containers(pod: Object) -> Iterator[Object]:
-    for field in ("initContainers", "containers"):
+    for field in ("initContainers", "containers", "ephemeralContainers"):
         yield from pod["spec"].get(field) or ()

@@ -28,6 +28,8 @@ from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces,
 from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, ImageMissing, VolumeMount
 from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.testing.bakery import ORDER, write_project
+from tests.unit.testing.test_plugin import report
 
 PODMAN = shutil.which("podman") or ""
 REFUSAL = str(asyncio.run(namespaces_refused()) or "") if PODMAN else "podman is not installed"
@@ -156,6 +158,40 @@ async def test_cdi_is_applied_by_podman(runtime: PodmanRuntime, tmp_path: Path) 
     assert status.hooks_applied
 
 
+async def test_variables_reach_a_container_but_no_other_user(
+    runtime: PodmanRuntime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {"PATH": "/bin:/kitchen", "LD_PRELOAD": "", "SECRET": 'two "lines"\n of $it', "EMPTY": ""}
+    program, log = tmp_path / "podman", tmp_path / "log"
+    program.write_text(f'#!/bin/sh\nprintf "%s " "$@" >> {log}; cat /proc/self/environ >> {log}\nexec {PODMAN} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(runtime, "_podman_program", str(program))
+
+    _, text = await run(runtime, "env", "-0", environment=variables)
+
+    found = dict(item.split("=", 1) for item in text.split("\0") if item)
+    assert {name: found[name] for name in variables} == variables
+    assert "create" in log.read_text()
+    assert "of $it" not in log.read_text()
+    assert runtime.namespace is not None
+    assert list(runtime.namespace.outside("/var/run/cdi").iterdir()) == []
+
+
+async def test_variables_of_devices_replace_those_of_the_pod(runtime: PodmanRuntime) -> None:
+    edits = SpecEdits(env=("OVEN=hot",))
+    spec = build_spec("kitchen.example/oven", (CDIDevice(name="oven0", container_edits=edits),))
+    assert runtime.namespace is not None
+    runtime.namespace.outside("/var/run/cdi/oven.json").write_text(
+        spec.model_dump_json(by_alias=True, exclude_defaults=True)
+    )
+
+    _, text = await run(
+        runtime, "env", edits=edits, cdi_devices=("kitchen.example/oven=oven0",), environment={"OVEN": "cold"}
+    )
+
+    assert "OVEN=hot" in text.splitlines()
+
+
 async def test_device_that_no_cdi_file_defines_is_a_start_error(runtime: PodmanRuntime) -> None:
     status, _ = await run(runtime, "true", cdi_devices=("kitchen.example/oven=none",))
     assert status.exit is not None
@@ -259,6 +295,22 @@ def test_stories_pass_in_both_modes(image: str, mode: str) -> None:
         check=False, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+TEST = """\
+def test_a_pod_in_its_image(dra):
+    dra.apply("order.yaml")
+    dra.wait_for(lambda: "of the image" in dra.wait("guest").containers["eater"].output)
+"""
+
+
+def test_tests_of_a_driver_run_in_images(image: str, tmp_path: Path) -> None:
+    order = ORDER.replace('"echo $FLAME; sleep 3600"', '"cat /etc/kitchen; sleep 3600"')
+    project = write_project(tmp_path, {"tests/order.yaml": order, "tests/test_images.py": TEST})
+
+    output = report(project, "--dra-containers", "podman")
+
+    assert "1 passed" in output, output
 
 
 async def test_pod_of_an_unknown_image_waits_for_it(image: str) -> None:
