@@ -1,4 +1,4 @@
-"""A mount and network namespace for each simulated node, and where its files and ports are for the sandbox."""
+"""Mounts, network and host name of each simulated node, and where its files and ports are for the sandbox."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class NodePlaces(Struct, frozen=True):
 
 
 class NodeNamespace:
-    """A node's own mounts and network, in which the programs of the node run; they end with the node's runtime.
+    """A node's own mounts, network and host name, which its programs have; they end with the node's runtime.
 
     There, the node's directories are at /var/lib/kubelet and /var/run/cdi, its NRI socket at /var/run/nri/nri.sock, and
     /etc/cdi is empty. They are the same files as outside. The network has a loopback interface only; ports of
@@ -74,6 +74,7 @@ class NodeNamespace:
 
     Args:
         places: the directories of the node.
+        name: of the node, and its host name.
         address: an address of this machine's loopback interface, which no other node has.
         files: folders with files of the node, by the path at which its programs see them. The node gets copies: see
             :meth:`dra_kit.sandbox.containers.mounts.MountNamespace.lay` for what is different in /dev and /proc.
@@ -87,9 +88,11 @@ class NodeNamespace:
         files: Mapping[str, Path],
         ports: Sequence[int] = (),
         *,
+        name: str,
         address: str = LOCALHOST,
         containers: bool = False,
     ) -> None:
+        self._name = name
         self.address: str = address
         self._containers = containers
         self._places = places
@@ -109,6 +112,7 @@ class NodeNamespace:
         directory = self._places.directory
         return {
             "directory": str(directory / "root"),
+            "hostname": self._name,
             "trees": [[str(self._copy(path)), path] for path in sorted(self._files)],
             "binds": [
                 [str(directory), KUBELET],

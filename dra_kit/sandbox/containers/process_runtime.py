@@ -639,6 +639,7 @@ class ProcessRuntime:
                 devices=[*map(device_order, edits.device_nodes)] if in_node else [],
                 image=str(image.directory) if image and in_node else "",
                 own_devices=in_node and not config.privileged,
+                hostname=config.hostname if in_node else "",
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
                 network=self._network_path(config.pod.uid),

@@ -58,7 +58,7 @@ def short() -> Iterator[Path]:
 async def runtime_in(directory: Path, files: Mapping[str, Path] | None = None) -> AsyncIterator[ProcessRuntime]:
     place = directory / "1"
     (place / "cdi").mkdir(parents=True)
-    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {})
+    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {}, name="node-7")
     async with ProcessRuntime(directory=place / "containers", namespace=namespace) as made:
         yield made
 
@@ -99,6 +99,14 @@ async def test_directories_of_the_node_are_where_programs_expect_them(short: Pat
         assert await output(runtime, "cat /var/lib/kubelet/a /run/cdi/b") == "plugin\nspec\n"
         assert in_namespace(runtime, "ls", "/var/run/nri") == "nri.sock\n"
     assert not Path("/var/lib/kubelet/a").exists()
+
+
+async def test_programs_of_a_node_have_its_host_name_and_containers_their_own(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        assert in_namespace(runtime, "uname", "-n") == "node-7\n"
+        assert await output(runtime, "uname -n", hostname="guest") == "guest\n"
+        assert await output(runtime, "uname -n", hostname="guest", privileged=True) == "guest\n"
+        assert in_namespace(runtime, "uname", "-n") == "node-7\n"
 
 
 async def test_program_of_a_node_is_root_in_the_folder_of_its_caller(short: Path) -> None:
@@ -325,6 +333,14 @@ async def test_pods_reach_the_api_server(sandbox: Sandbox) -> None:
     assert await pod_output(sandbox, f'{sys.executable} -I -c "$PROGRAM"', container={
         "env": [{"name": "PROGRAM", "value": program}],
     }) == "b'ok'\n"  # fmt: skip
+
+
+@pytest.mark.parametrize(("network", "name"), [(False, "p"), (True, "node-2")])
+async def test_pod_in_the_network_of_its_node_has_the_host_name_of_the_node(
+    sandbox: Sandbox, network: bool, name: str
+) -> None:
+    script = "echo $(uname -n) $HOSTNAME"
+    assert await pod_output(sandbox, script, nodeName="node-2", hostNetwork=network) == f"{name} {name}\n"
 
 
 async def test_api_server_that_stops_listening_is_away_for_programs_of_nodes(sandbox: Sandbox) -> None:
