@@ -147,6 +147,21 @@ async def test_fake_files_replace_those_of_the_machine(short: Path, tmp_path: Pa
     assert not (tmp_path / "dev/new").exists()
 
 
+async def test_empty_files_of_a_fake_dev_are_devices(short: Path, tmp_path: Path) -> None:
+    for place in ("dev/ovens", "racks"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "0").touch()
+    (tmp_path / "dev/menu").write_text("pizza")
+    (tmp_path / "dev/ovens/first").symlink_to("0")
+    show = "cd /dev && stat -c '%n %F %t:%T' menu ovens/0 racks/0 null && stat -L -c %F ovens/first && echo x > ovens/0"
+    kind = "character special file"
+    expected = f"menu regular file 0:0\novens/0 {kind} 1:3\nracks/0 {kind} 1:3\nnull {kind} 1:3\n{kind}\n"
+    async with runtime_in(short, {"/dev": tmp_path / "dev", "/dev/racks": tmp_path / "racks"}) as runtime:
+        assert in_namespace(runtime, "sh", "-c", show) == expected
+        edits = SpecEdits(device_nodes=(DeviceNode(path="/dev/ovens/a", host_path="/dev/racks/0"),))
+        assert await output(runtime, "stat -c '%F' /dev/ovens/a", edits=edits) == f"{kind}\n"
+
+
 async def test_only_privileged_containers_see_all_devices(short: Path, tmp_path: Path) -> None:
     (tmp_path / "oven0").touch()
     async with runtime_in(short, {"/dev": tmp_path}) as runtime:
