@@ -211,16 +211,15 @@ class MountNamespace:
         """Show a tree of files at a path.
 
         It replaces what is there, except that /dev keeps the devices that every program needs, and that the files of
-        /proc, whose processes change, are replaced one by one. In /dev, an empty file becomes a device that is like
-        /dev/null, which needs no right to make device files.
+        /proc, whose processes change, are replaced one by one. A named pipe becomes a device that is like /dev/null,
+        which needs no right to make device files; in /dev, an empty file does, too.
 
         Raises:
             OSError: the kernel forbids it; in /proc, nothing can be created.
         """
-        if target == _DEV or _DEV in target.parents:
-            self._make_null_devices(tree)
-            if target == _DEV:
-                self._fill_devices(tree)
+        self._make_null_devices(tree, empty_files=target == _DEV or _DEV in target.parents)
+        if target == _DEV:
+            self._fill_devices(tree)
             self.bind(tree, target)
         elif target == _PROC or _PROC in target.parents:
             self.lay_over(tree, target)
@@ -286,11 +285,12 @@ class MountNamespace:
         target.chmod(permissions)
         return True
 
-    def _make_null_devices(self, tree: Path) -> None:
+    def _make_null_devices(self, tree: Path, *, empty_files: bool) -> None:
         for folder, _, names in os.walk(tree):
             for path in (Path(folder) / name for name in names):
                 status = path.lstat()
-                if stat.S_ISREG(status.st_mode) and not status.st_size:
+                is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
+                if stat.S_ISFIFO(status.st_mode) or (empty_files and is_empty):
                     self._mount(_DEV / "null", path, "", _BIND)
 
     def _fill_devices(self, folder: Path, source: Path = _DEV) -> None:

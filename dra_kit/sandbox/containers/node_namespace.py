@@ -348,9 +348,12 @@ async def namespaces_refused() -> SandboxError | None:
 
 
 def _copy_file(source: str, target: str) -> None:
-    """Copy a file of a node; an empty one stands for what is not a regular file."""
-    if stat.S_ISREG(Path(source).stat().st_mode):
+    """Copy a file of a node; a named pipe stands for a device file, an empty file for what else is no regular file."""
+    mode = Path(source).stat().st_mode
+    if stat.S_ISREG(mode):
         shutil.copy2(source, target)
+    elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        os.mkfifo(target)
     else:
         Path(target).touch()
 

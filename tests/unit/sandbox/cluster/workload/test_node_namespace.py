@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -160,6 +161,16 @@ async def test_empty_files_of_a_fake_dev_are_devices(short: Path, tmp_path: Path
         assert in_namespace(runtime, "sh", "-c", show) == expected
         edits = SpecEdits(device_nodes=(DeviceNode(path="/dev/ovens/a", host_path="/dev/racks/0"),))
         assert await output(runtime, "stat -c '%F' /dev/ovens/a", edits=edits) == f"{kind}\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can make device files")
+async def test_device_files_of_any_folder_are_devices(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    os.mknod(tmp_path / "dev/oven0", stat.S_IFCHR | 0o600, os.makedev(240, 7))
+    (tmp_path / "dev/empty").touch()
+    async with runtime_in(short, {"/driver-of-test": tmp_path}) as runtime:
+        found = in_namespace(runtime, "sh", "-c", "cd /driver-of-test/dev && stat -c '%n %F %t:%T' *")
+        assert found == "empty regular empty file 0:0\noven0 character special file 1:3\n"
 
 
 async def test_only_privileged_containers_see_all_devices(short: Path, tmp_path: Path) -> None:
