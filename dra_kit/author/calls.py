@@ -12,9 +12,9 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -83,6 +83,8 @@ class GeneratorThread:
         self._stopping = False
         self._async_loop: asyncio.AbstractEventLoop | None = None
         self._async_wake: asyncio.Event | None = None
+        self._sleeper: threading.Event | None = None  # of its own code, which sleeps
+        self._must_wake = False  # once for each restart
         self._produced: object = None  # the generator
         self.failure: str = ""
         """Why it failed the last time; empty if it did not fail."""
@@ -96,8 +98,25 @@ class GeneratorThread:
         return f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
     def restart(self) -> None:
-        """Restart it from its beginning; a running async generator is closed first. May be called from any thread."""
+        """Restart it from its beginning; a running async generator is closed first. May be called from any thread.
+
+        A plain one is restarted when it yields next; it wakes up if it sleeps in :meth:`sleeping`.
+        """
         self._interrupt(stop=False)
+
+    @contextmanager
+    def sleeping(self) -> Iterator[threading.Event]:
+        """Give an event, in the thread of a plain generator, that is set when it has to be restarted or to stop."""
+        woken = threading.Event()
+        with self._wake:
+            if self._must_wake:
+                woken.set()
+            self._sleeper = woken
+        try:
+            yield woken
+        finally:
+            with self._wake:
+                self._sleeper, self._must_wake = None, False
 
     async def run(self) -> None:
         """Run until cancelled; a thread that blocks in the author's code ends with the process."""
@@ -116,14 +135,18 @@ class GeneratorThread:
             self._rescan = True
             self._stopping = self._stopping or stop
             self._wake.notify_all()
+            self._must_wake = True
+            if self._sleeper is not None:
+                self._sleeper.set()
             loop, event = self._async_loop, self._async_wake
             if loop is not None and event is not None:
                 call_threadsafe(loop, event.set)
 
     def _work(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
         attempt = 0
+        _of_thread.generator = self
         while not self._stopping:
-            self._rescan = False
+            self._rescan = self._must_wake = False
             delay = self._every
             began = self.asked = time.monotonic()
             try:
@@ -215,6 +238,15 @@ class GeneratorThread:
     def _deliver(self, yielded: object) -> None:
         self.asked = None
         self._deliver_item(yielded)
+
+
+_of_thread: Final = threading.local()
+
+
+def running_generator() -> GeneratorThread | None:
+    """Return the generator in whose thread this is called; None in other threads."""
+    found: GeneratorThread | None = getattr(_of_thread, "generator", None)
+    return found
 
 
 def call_threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from prometheus_client import CollectorRegistry
 from pydantic import JsonValue
 
-from dra_kit.author.calls import PendingResult, call_threadsafe
+from dra_kit.author.calls import PendingResult, call_threadsafe, running_generator
 from dra_kit.author.claim import ConsumerReference, PreparedDevice
 from dra_kit.author.effect import Effect
 from dra_kit.author.model import AuthorSettingsT, HardwareT, SettingsT
@@ -157,7 +157,10 @@ class Context(ABC, Generic[SettingsT]):
 
     @abstractmethod
     def rescan(self) -> None:
-        """Request a fresh inventory: ``discover`` is restarted from its beginning."""
+        """Request a fresh inventory: ``discover`` is restarted from its beginning.
+
+        A ``def discover`` is restarted once it yields; ``context.stopping.blocking_sleep`` in it ends at once.
+        """
 
     @abstractmethod
     def prepared(self) -> Mapping[str, PreparedClaim]:
@@ -352,6 +355,7 @@ class Stopping:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._blocked: list[threading.Event] = []
 
     def __bool__(self) -> bool:
         return self._event.is_set()
@@ -377,12 +381,29 @@ class Stopping:
         return bool(self)
 
     def blocking_sleep(self, seconds: float) -> bool:
-        """Do the same as ``sleep``, blocking, for the worker threads in which ``def`` methods run."""
-        return self._event.wait(seconds)
+        """Do the same as ``sleep``, blocking, for the worker threads in which ``def`` methods run.
+
+        In a ``def discover``, ``context.rescan()`` ends it, too.
+        """
+        generator = running_generator()
+        if generator is None:
+            return self._event.wait(seconds)
+        with generator.sleeping() as woken:
+            with self._lock:
+                self._blocked.append(woken)
+            try:
+                if not self:
+                    woken.wait(seconds)
+            finally:
+                with self._lock:
+                    self._blocked.remove(woken)
+        return bool(self)
 
     def set(self) -> None:
         """Wake all waiters; called by the framework, and in tests of a driver's loops."""
         with self._lock:
             self._event.set()
+            for woken in self._blocked:
+                woken.set()
             for loop, event in self._waiting:
                 call_threadsafe(loop, event.set)

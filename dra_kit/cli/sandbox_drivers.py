@@ -196,7 +196,7 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
     """
     if not folders:
         return ()
-    from dra_kit.sandbox.stories.story import EXPECT_FILE, find_stories, load_story
+    from dra_kit.sandbox.stories.story import EXPECT_FILE, find_stories, load_story, name_parts
 
     found: list[Path] = []
     for folder in folders:
@@ -204,20 +204,24 @@ def load_stories(folders: Sequence[Path]) -> tuple[Story, ...]:
         if not several:
             raise ConfigurationError(f"--story {folder}: neither this folder nor its subfolders contain {EXPECT_FILE}")
         found += several
-    names = _distinct_names({folder.resolve() for folder in found})
+    parts = {folder.resolve(): name_parts(folder) for folder in found}
+    if len(set(parts.values())) < len(parts):  # a folder is a story, and its subfolder "story" is another one
+        parts = {folder: folder.parts for folder in parts}
+    names = dict(zip(parts, _distinct_names(tuple(parts.values())), strict=True))
     return tuple(replace(load_story(folder), name=names[folder.resolve()]) for folder in found)
 
 
-def _distinct_names(folders: Iterable[Path]) -> dict[Path, str]:
+def _distinct_names(folders: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the name of each folder, after those of as many folders above it as distinguish it from the others."""
-    depths = dict.fromkeys(folders, 1)
+    depths = [1] * len(folders)
     while True:
-        names = {folder: "-".join(folder.parts[-depth:]) for folder, depth in depths.items()}
-        times = Counter(names.values())
-        same = [folder for folder, depth in depths.items() if times[names[folder]] > 1 and depth < len(folder.parts)]
+        names = ["-".join(parts[-depth:]) for parts, depth in zip(folders, depths, strict=True)]
+        times = Counter(names)
+        same = [place for place, name in enumerate(names) if times[name] > 1 and depths[place] < len(folders[place])]
         if not same:
             return names
-        depths.update((folder, depths[folder] + 1) for folder in same)
+        for place in same:
+            depths[place] += 1
 
 
 def node_shapes(capacity: Sequence[str], labels: Sequence[str]) -> dict[str, NodeShape]:

@@ -19,6 +19,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.events import EventRecorder
 from dra_kit.client.resources import (
     CONFIG_MAPS,
+    CRON_JOBS,
     ENDPOINT_SLICES,
     ENDPOINTS,
     JOBS,
@@ -34,15 +35,15 @@ from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, FeatureGates
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.sandbox.controllers import device_taint_eviction, jobs, pool_status, resource_claims
+from dra_kit.sandbox.controllers import cron_jobs, device_taint_eviction, jobs, resource_claims
 from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController, RootCertificatePublisher
+from dra_kit.sandbox.controllers.cron_jobs import CronJobController
 from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictionController
 from dra_kit.sandbox.controllers.endpoints import EndpointController
 from dra_kit.sandbox.controllers.jobs import JobController
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycleController, PodGarbageCollector
 from dra_kit.sandbox.controllers.policy_status import KindLookup, PolicyStatusController, ServedKind
-from dra_kit.sandbox.controllers.pool_status import PoolStatusController
-from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
+from dra_kit.sandbox.controllers.resource_claims import PoolStatusController, ResourceClaimController
 from dra_kit.sandbox.controllers.workloads import (
     COMPONENTS,
     WORKLOADS,
@@ -125,6 +126,7 @@ class ControlPlane:
                 for resource in (
                     *WORKLOADS,
                     JOBS,
+                    CRON_JOBS,
                     VALIDATING_ADMISSION_POLICIES,
                     RESOURCE_POOL_STATUS_REQUESTS,
                     POD_GROUPS,
@@ -244,7 +246,7 @@ class _Controller(Protocol):
 
 
 class ControllerManager:
-    """Claims, eviction by device taint, status of pools, pods of vanished nodes, readiness of nodes, workloads, Jobs.
+    """Claims, eviction by device taint, status of pools, pods of lost nodes, readiness of nodes, workloads and Jobs.
 
     Args:
         gates: feature gates of the cluster.
@@ -262,10 +264,10 @@ class ControllerManager:
         kinds: KindLookup,
         time_scale: float = 1.0,
     ) -> None:
-        own = (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, jobs.COMPONENT)
-        claim_events, taint_events, job_events, *_ = self._recorders = tuple(
+        own = (resource_claims, device_taint_eviction, jobs, cron_jobs)
+        claim_events, taint_events, job_events, cron_job_events, *_ = self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
-            for component in (*own, *COMPONENTS.values())
+            for component in (*(module.COMPONENT for module in own), *COMPONENTS.values())
         )
         workload_events = dict(zip(COMPONENTS, self._recorders[len(own) :], strict=True))
         self._controllers: tuple[_Controller, ...] = (
@@ -280,9 +282,14 @@ class ControllerManager:
             PolicyStatusController(client, informers, kinds),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
             JobController(client, informers, job_events, time_scale=time_scale),
+            CronJobController(client, informers, cron_job_events),
             PodGroupProtectionController(client, informers),
             CertificateController(client, informers),
-            *([PoolStatusController(client, informers, time_scale=time_scale)] if pool_status.GATE in gates else []),
+            *(
+                [PoolStatusController(client, informers, time_scale=time_scale)]
+                if resource_claims.POOL_STATUS_GATE in gates
+                else []
+            ),
         )
 
     async def run(self) -> None:

@@ -223,6 +223,7 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
         stand_ins: device files for which empty files stand, because this user may not make device files.
         resources: those that NRI plugins set; they are not applied.
         interfaces: names of the network interfaces that hooks moved into its pod.
+        interfaces_applied: they are really there; otherwise a file stands for the network of the pod.
         exit: how it ended, if it had ended by then; None while it runs.
     """
 
@@ -240,6 +241,7 @@ class ContainerStarted(TimelineRecord, frozen=True, kw_only=True):
     stand_ins: tuple[str, ...] = ()
     resources: HookResources = field(default_factory=HookResources)
     interfaces: tuple[str, ...] = ()
+    interfaces_applied: bool = False
     exit: ExitStatus | None = None
 
 

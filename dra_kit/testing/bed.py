@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.kubernetes.release import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import (
@@ -169,7 +170,11 @@ def sandbox(
             for node in {**(node_capacity or {}), **(node_labels or {})}
         },
     )
-    with Background() as background, background.entered(Sandbox(drivers, sandbox_settings)) as cluster:
+    with (
+        _noted(drivers),
+        Background() as background,
+        background.entered(Sandbox(drivers, sandbox_settings)) as cluster,
+    ):
         background.call(apply_files(cluster.client, [path for driver in drivers for path in driver.classes]))
         leave_record(cluster)
         yield TestBed(cluster, background, timeout)
@@ -194,7 +199,7 @@ def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180
 
 
 def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object]) -> list[SandboxDriver]:
-    loaded = [load_drivers(target, nodes + 1) for target in targets]
+    loaded = [_loaded(target, nodes + 1) for target in targets]
     require_distinct_drivers((target, first.name) for target, (first, *_) in zip(targets, loaded, strict=True))
     given = settings_by_driver([first for first, *_ in loaded], settings)
     found = []
@@ -212,6 +217,34 @@ def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object])
             )
         )
     return found
+
+
+_RUNNING: Final[dict[int, Driver[Any, Any]]] = {}
+"""For each driver of a module that runs in a test bed, by identity: a copy of it that never ran."""
+
+
+def _loaded(target: str, number: int) -> list[Driver[Any, Any]]:
+    """Load a driver; if another test bed runs the driver of its module, return copies of it that never ran."""
+    try:
+        found = load_drivers(target, number)
+    except TargetError:
+        found = load_drivers(target, 1)
+        if id(found[0]) not in _RUNNING:  # otherwise, it cannot be copied because it runs
+            raise
+    spare = _RUNNING.get(id(found[0]))
+    return found if spare is None else [spare.for_another_node() for _ in range(number)]
+
+
+@contextmanager
+def _noted(drivers: Sequence[SandboxDriver]) -> Iterator[None]:
+    """Note which drivers run."""
+    new = {id(driver.drivers[0]): driver.spare for driver in drivers if driver.spare is not None}
+    _RUNNING.update(new)
+    try:
+        yield
+    finally:
+        for identity in new:
+            del _RUNNING[identity]
 
 
 class FailpointNotReached(AssertionError):

@@ -18,6 +18,9 @@ from dra_kit.kubernetes.values.quantity import Quantity
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 
+OMITTED: Final = object()
+"""Stands for a value that is not shown."""
+
 
 class GoStruct(dict[str, Any]):
     """A value that the API server prints with the field names and the order of a Go struct."""
@@ -79,7 +82,7 @@ class FieldError:
     def body(self) -> str:
         """The text without the path: the ``message`` of a cause in a Status object."""
         text = _TEXTS[self.kind]
-        if self.kind not in _WITHOUT_VALUE:
+        if self.kind not in _WITHOUT_VALUE and self.value is not OMITTED:
             text += f": {_render(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 

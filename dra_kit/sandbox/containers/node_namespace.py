@@ -100,7 +100,7 @@ class NodeNamespace:
         self._ports = tuple(ports)
         self._processes: ReaperClient | None = None
         self._servers: list[asyncio.Server] = []
-        self._connections = _Connections()
+        self._connections = RelayedConnections()
         self._forwarding: asyncio.Task[None] | None = None
         self._exposed: dict[int, asyncio.Server | None] = {}
         self._exposing: set[asyncio.Task[None]] = set()
@@ -282,7 +282,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 """Opens a connection."""
 
 
-class _Connections:
+class RelayedConnections:
     """Connections that are passed on to others."""
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """A container runtime that has podman run each container from its image, in the namespaces of the node.
 
 podman makes the container: its root file system, mounts, device files and hooks, those of CDI by its own support, which
-reads the node's /var/run/cdi. Its storage is in the node's directory; an image is copied there from the storage of this
-user when a container needs it first.
+reads the node's /var/run/cdi. Variables reach it the same way, in a private file, because other users can read the
+arguments of processes. Its storage is in the node's directory; an image is copied there from the storage of this user
+when a container needs it first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from dra_kit.errors import SandboxError
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.files import replace_private
+from dra_kit.kubelet.cdi.spec import CDIDevice, SpecEdits, build_spec
 from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces
 from dra_kit.sandbox.containers.process_runtime import Container, ProcessRuntime
 from dra_kit.sandbox.containers.runtime import (
@@ -37,6 +39,8 @@ from dra_kit.sandbox.containers.streams import CommandPlace, open_main
 _OWN_CODES: Final = frozenset((125, 126, 127))
 """Exit codes of podman itself, which programs may have, too."""
 _START_ERROR: Final = 128
+_VARIABLES: Final = "sandbox.dra-kit/variables"
+"""The kind of the CDI devices that give containers their variables."""
 # podman's own are higher than what a process in a container of this machine may set, even as root
 _LIMITS: Final = (("nofile", resource.RLIMIT_NOFILE, 65536), ("nproc", resource.RLIMIT_NPROC, 16384))
 _SHARES_NETWORK: Final = ("--network=host", "--cgroups=disabled", "--pull=never")
@@ -78,6 +82,7 @@ class PodmanRuntime(ProcessRuntime):
         self._podman_program = podman
         self._place = places.directory / "podman"
         self._in_namespace = namespace
+        self._cdi = places.cdi
         self._images: dict[str, asyncio.Task[None]] = {}
 
     @override
@@ -107,6 +112,11 @@ class PodmanRuntime(ProcessRuntime):
         place = CommandPlace("", {**self._variables, **self._mark}, self._file("home"))
         client = self._client("exec", *flags, self._name(container_id), *command)
         return await self._commands.start(container_id, place, client, streams, terminal=terminal)
+
+    @override
+    def _settle(self, container: Container) -> None:
+        self._variables_file(container.status.id).unlink(missing_ok=True)
+        super()._settle(container)
 
     @override
     def remove(self, pod_uid: str) -> None:
@@ -143,7 +153,9 @@ class PodmanRuntime(ProcessRuntime):
             await self._have(config.image)
         try:
             await self._processes.enter()  # replaces a holder of the namespaces that was killed
-            await self._podman("create", f"--name={name}", *self._options(container), *_command(config))
+            variables = self._write_variables(container)
+            options = [f"--name={name}", *variables, *self._options(container)]
+            await self._podman("create", *options, *_command(config))
             known = json.loads(await self._podman("inspect", "--format={{json .Config.Env}}", name))
         except (PodmanError, SandboxError) as error:
             self._refuse(container, f"failed to create containerd task: podman: {error}")
@@ -172,10 +184,7 @@ class PodmanRuntime(ProcessRuntime):
             self._refuse(container, f"failed to create containerd task: podman: {os.strerror(result.number)}")
 
     def _options(self, container: Container) -> list[str]:
-        config, status = container.config, container.status
-        hooks = status.hook_edits
-        image = config.local_image.environment if config.local_image else {}
-        variables = {**image, **config.environment, **environment_of(hooks), **self._mark}
+        config, hooks = container.config, container.status.hook_edits
         return [
             *_SHARES_NETWORK,
             *([f"--hostname={config.hostname}"] if config.hostname else []),
@@ -183,11 +192,36 @@ class PodmanRuntime(ProcessRuntime):
             *(["--privileged"] if config.privileged else []),
             *(["--interactive"] if config.stdin else []),
             *(["--tty"] if config.terminal else []),
-            *(f"--env={name}={value}" for name, value in variables.items()),
             *(f"--device={name}" for name in config.cdi_devices),
             *(f"--mount={_mount(mount)}" for mount in (*config.mounts, *_mounts(hooks))),
             *(f"--device={node.host_path or node.path}:{node.path}" for node in hooks.device_nodes),
         ]
+
+    def _write_variables(self, container: Container) -> list[str]:
+        """Write the variables of a container where podman finds them when it starts; return podman's options.
+
+        Those of its devices replace them, because their options come later.
+
+        Raises:
+            PodmanError: the file cannot be written.
+        """
+        config, name = container.config, self._name(container.status.id)
+        image = config.local_image.environment if config.local_image else {}
+        hooks = environment_of(container.status.hook_edits)
+        variables = {**image, **config.environment, **hooks, **self._mark}
+        if not variables:  # CDI rejects a device that changes nothing
+            return []
+        edits = SpecEdits(env=tuple(f"{name}={value}" for name, value in variables.items()))
+        spec = build_spec(_VARIABLES, (CDIDevice(name=name, container_edits=edits),))
+        text = spec.model_dump_json(by_alias=True, exclude_defaults=True)
+        try:
+            replace_private(self._variables_file(container.status.id), text.encode())
+        except OSError as error:
+            raise PodmanError(f"its variables cannot be written: {error}") from None
+        return [f"--device={_VARIABLES}={name}"]
+
+    def _variables_file(self, identity: str) -> Path:
+        return self._cdi / f"{_VARIABLES.replace('/', '-')}-{self._name(identity)}.json"
 
     async def _have(self, image: str) -> None:
         """Have an image in the storage of the node.

@@ -176,7 +176,8 @@ class ProcessRuntime:
         self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
         self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
         self._networks: dict[str, PodNetwork] = {}  # by ID of the sandbox
-        self._network_namespaces = network_namespaces
+        self.network_namespaces: Final = network_namespaces
+        """Whether each pod has a network namespace, which hooks may move interfaces into."""
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
         self.program_ended: Callable[[str, int], None] = lambda *_: None
@@ -207,7 +208,7 @@ class ProcessRuntime:
             except BaseException:
                 await self.__aexit__()
                 raise
-        if self._network_namespaces:
+        if self.network_namespaces:
             NetworkNamespace().close()  # it may be forbidden
         if self.nri is not None:
             await self._stack.enter_async_context(self.nri)
@@ -493,7 +494,7 @@ class ProcessRuntime:
         netns = None
         if not config.host_network:
             file = self._root / "netns" / identity
-            network = NetworkNamespace() if self._network_namespaces else NetworkFile(file)
+            network = NetworkNamespace() if self.network_namespaces else NetworkFile(file)
             self._networks[identity], netns = network, network.path
         sandbox = PodSandbox(identity, config, netns)
         if self.nri is not None:

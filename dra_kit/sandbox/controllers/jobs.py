@@ -1,7 +1,6 @@
 """Jobs: which pods a Job needs and when it has ended, and the controller that does it.
 
-A pod that has ended is counted once: it has a finalizer until the status of its Job has it. Policies for failed pods
-and for success (``podFailurePolicy``, ``successPolicy``) are ignored.
+A pod that has ended is counted once: it has a finalizer until the status of its Job has it.
 
 Source: Kubernetes 1.37 ``pkg/controller/job`` and ``pkg/controller/ttlafterfinished``.
 """
@@ -10,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal
@@ -23,7 +22,7 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import JOBS, PODS
 from dra_kit.errors import Conflict, KubeError, NotFound
-from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key, owns
+from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key, owns, phase
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.controllers.workload_plans import is_active, is_ready, new_pod
 from dra_kit.sandbox.informers import SharedInformers, WorkQueue
@@ -33,7 +32,9 @@ COMPONENT: Final = "job-controller"
 _FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _INDEX_FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"
+_IGNORED_FAILURES: Final = "batch.kubernetes.io/job-index-ignored-failure-count"
 _INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
+_DIGITS: Final = 10  # of the largest index
 _FIRST_BACKOFF: Final = 10.0
 _LAST_BACKOFF: Final = 600.0
 _AT_ONCE: Final = 500  # pods that one look creates
@@ -42,13 +43,31 @@ _SUCCESS_TARGET, _COMPLETE = "SuccessCriteriaMet", "Complete"
 _END: Final = {_FAILED_TARGET: _FAILED, _SUCCESS_TARGET: _COMPLETE}
 
 
+class IndexFailures(Struct):
+    """The failures of an index.
+
+    Attributes:
+        counted: how many count.
+        ignored: how many do not, by the Job's policy.
+        last: when the last one was seen.
+    """
+
+    counted: int = 0
+    ignored: int = 0
+    last: dt.datetime | None = None
+
+
 class JobTally(Struct):
     """What the pods of a Job have achieved, those that are gone included.
 
     Attributes:
+        succeeded: pods, of a Job without indexes.
+        failed: pods whose failure counts.
         counted: UIDs of the pods that are part of it.
         indexes: that have succeeded.
-        failures: how often each index has failed.
+        failures: by index.
+        failed_indexes: that failed at once, by the Job's policy.
+        failed_job: why the Job fails at once, by its policy; empty if it does not.
         in_a_row: failures since the last success.
         last_failure: when.
     """
@@ -57,30 +76,115 @@ class JobTally(Struct):
     failed: int = 0
     counted: set[str] = field(default_factory=set)
     indexes: set[int] = field(default_factory=set)
-    failures: Counter[int] = field(default_factory=Counter)
+    failures: dict[int, IndexFailures] = field(default_factory=dict)
+    failed_indexes: set[int] = field(default_factory=set)
+    failed_job: str = ""
     in_a_row: int = 0
     last_failure: dt.datetime | None = None
 
-    def count(self, pods: Iterable[ObjectView], now: dt.datetime, *, deleted: bool) -> None:
-        """Add the pods that have ended; ``deleted``: one that is deleted before it succeeded has failed."""
-        for pod in pods:
-            uid, index = pod["metadata"]["uid"], index_of(pod)
-            if uid in self.counted or not (is_terminal(pod) or (deleted and not is_active(pod))):
+    def count(self, job: ObjectView, pods: Iterable[ObjectView], now: dt.datetime) -> None:
+        """Add the pods that have ended.
+
+        One that is deleted before it succeeded has failed, unless the Job replaces only pods that have.
+        """
+        deleted = job["spec"].get("podReplacementPolicy") != "Failed"
+        new = [
+            pod
+            for pod in pods
+            if pod["metadata"]["uid"] not in self.counted and (is_terminal(pod) or (deleted and not is_active(pod)))
+        ]
+        for pod in sorted(new, key=lambda pod: (_finish_time(pod), phase(pod) == "Succeeded")):
+            self.counted.add(pod["metadata"]["uid"])
+            index = index_of(pod)
+            if job["spec"].get("completionMode") == "Indexed" and not _is_valid(index, job):
                 continue
-            self.counted.add(uid)
-            if (pod.get("status") or {}).get("phase") == "Succeeded":
+            if phase(pod) == "Succeeded":
                 self.in_a_row = 0
                 if index is None:
                     self.succeeded += 1
-                elif index not in self.indexes:
+                else:
                     self.indexes.add(index)
-                    self.succeeded += 1
             else:
-                self.failed += 1
-                self.in_a_row += 1
-                self.last_failure = now
-                if index is not None:
-                    self.failures[index] += 1
+                self._fail(job, pod, index, now)
+
+    def settle(self, plan: JobPlan) -> None:
+        """Count the pods that a plan deletes: as failed, or not at all if they are withdrawn."""
+        self.failed += self.uncounted(plan.delete)
+        self.counted |= {pod["metadata"]["uid"] for pod in (*plan.delete, *plan.withdraw)}
+
+    def uncounted(self, pods: Iterable[ObjectView]) -> int:
+        """Return how many of some pods are not part of it."""
+        return sum(pod["metadata"]["uid"] not in self.counted for pod in pods)
+
+    def _fail(self, job: ObjectView, pod: ObjectView, index: int | None, now: dt.datetime) -> None:
+        action, message = match_failure_policy(job["spec"].get("podFailurePolicy"), pod)
+        self.in_a_row += 1
+        self.last_failure = now
+        self.failed_job = self.failed_job or message
+        self.failed += action != "Ignore"
+        if index is None:
+            return
+        failures = self.failures.setdefault(index, IndexFailures())
+        failures.last = now
+        if action == "Ignore":
+            failures.ignored += 1
+        else:
+            failures.counted += 1
+        if action == "FailIndex":
+            self.failed_indexes.add(index)
+
+
+def match_failure_policy(policy: ObjectView | None, pod: ObjectView) -> tuple[str, str]:
+    """Return the action of the first rule that a failed pod matches, and why if it fails the Job; empty for none."""
+    status, metadata = pod.get("status") or {}, pod["metadata"]
+    for place, rule in enumerate((policy or {}).get("rules") or ()):
+        action, cause = rule["action"], ""
+        if (codes := rule.get("onExitCodes")) is not None:
+            found = next(_matching_containers(status, codes), None)
+            if found is not None:
+                name, code = found
+                cause = (
+                    f"Container {name} for pod {metadata['namespace']}/{metadata['name']} failed with exit code {code}"
+                )
+        else:
+            wanted = {(pattern["type"], pattern["status"]) for pattern in rule.get("onPodConditions") or ()}
+            conditions = ((item["type"], item["status"]) for item in status.get("conditions") or ())
+            if (condition := next((item for item in conditions if item in wanted), None)) is not None:
+                cause = f"Pod {metadata['namespace']}/{metadata['name']} has condition {condition[0]}"
+        if cause:
+            return action, f"{cause} matching {action} rule at index {place}" if action == "FailJob" else ""
+    return "", ""
+
+
+def _matching_containers(status: ObjectView, rule: ObjectView) -> Iterator[tuple[str, int]]:
+    """Yield name and exit code of the failed containers that a rule is about."""
+    for kind in ("containerStatuses", "initContainerStatuses"):
+        for container in status.get(kind) or ():
+            code = ((container.get("state") or {}).get("terminated") or {}).get("exitCode", 0)
+            is_meant = rule.get("containerName") in {None, container["name"]}
+            if code and is_meant and (code in rule["values"]) == (rule["operator"] == "In"):
+                yield container["name"], code
+
+
+def _is_valid(index: int | None, job: ObjectView) -> bool:
+    return index is not None and index < job["spec"]["completions"]
+
+
+def _finish_time(pod: ObjectView) -> str:
+    """Return when the last container of a pod ended; otherwise when it was no longer ready, or was created."""
+    status, metadata = pod.get("status") or {}, pod["metadata"]
+    ends: list[str] = [
+        ((item.get("state") or {}).get("terminated") or {}).get("finishedAt", "")
+        for item in status.get("containerStatuses") or ()
+    ]
+    if ends and all(ends):
+        return max(ends)
+    unready = (
+        item.get("lastTransitionTime")
+        for item in status.get("conditions") or ()
+        if (item["type"], item["status"]) == ("Ready", "False")
+    )
+    return str(next(unready, None) or metadata.get("deletionTimestamp") or metadata["creationTimestamp"])
 
 
 class JobPlan(Struct, frozen=True, kw_only=True):
@@ -88,7 +192,7 @@ class JobPlan(Struct, frozen=True, kw_only=True):
 
     Attributes:
         create: pods to create.
-        delete: pods to delete; they fail.
+        delete: pods to delete that have failed by that.
         withdraw: pods to delete that do not count.
         status: of the Job.
         events: type, reason and note of Events about the Job.
@@ -111,7 +215,7 @@ def finished(job: ObjectView) -> ObjectView | None:
 def index_of(pod: ObjectView) -> int | None:
     """Return the completion index of a pod; None for a pod without one."""
     text = (pod["metadata"].get("annotations") or {}).get(_INDEX, "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def plan_job(
@@ -132,6 +236,7 @@ class _Planner:
         self._events: list[tuple[Literal["Normal", "Warning"], str, str]] = []
         self._start: str | None = (job.get("status") or {}).get("startTime")
         self._again: float | None = None
+        self._is_indexed: bool = job["spec"].get("completionMode") == "Indexed"
 
     def plan(self) -> JobPlan:
         create: list[dict[str, Any]] = []
@@ -141,7 +246,10 @@ class _Planner:
         self._start = self._start or (None if suspended else format_time(self._now))
         target = next((type_ for type_ in _END if _true(self._conditions, type_)), "") or self._reach_target()
         if target:
-            delete = self._active
+            if target == _SUCCESS_TARGET:
+                withdraw = self._active
+            else:
+                delete = self._active
             if not self._active and not self._terminating:
                 self._finish(target)
         elif suspended:
@@ -155,9 +263,10 @@ class _Planner:
             self._events.append(("Normal", "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}"))
         gone = {pod["metadata"]["uid"] for pod in going}
         active = [pod for pod in self._active if pod["metadata"]["uid"] not in gone]
+        terminating, failed = len(self._terminating) + len(going), self._tally.uncounted(delete)
         return JobPlan(
             create=create, delete=delete, withdraw=withdraw, events=self._events, again=self._again,
-            status=self._status(active, len(create), len(self._terminating) + len(going)),
+            status=self._status(active, len(create), terminating, failed),
         )  # fmt: skip
 
     # --- the end
@@ -166,7 +275,9 @@ class _Planner:
         """Add the condition that a Job has met its goal, or cannot; return its type."""
         tally, spec = self._tally, self._spec
         reason = message = ""
-        if self._exceeds_limit():
+        if tally.failed_job:
+            reason, message = "PodFailurePolicy", tally.failed_job
+        elif self._exceeds_limit():
             reason, message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         elif self._is_late():
             reason, message = "DeadlineExceeded", "Job was active longer than specified deadline"
@@ -178,14 +289,39 @@ class _Planner:
         if reason:
             self._set(_FAILED_TARGET, "True", reason, message)
             return _FAILED_TARGET
+        if (rule := self._matching_success_rule()) is not None:
+            self._set(_SUCCESS_TARGET, "True", "SuccessPolicy", f"Matched rules at index {rule}")
+            return _SUCCESS_TARGET
         if (completions := spec.get("completions")) is None:
-            if self._active or not tally.succeeded:
+            if self._active or not self._succeeded:
                 return ""
-        elif tally.succeeded < completions:
+        elif self._succeeded < completions:
             return ""
         message = "Reached expected number of succeeded pods"
         self._set(_SUCCESS_TARGET, "True", "CompletionsReached", message)
         return _SUCCESS_TARGET
+
+    @property
+    def _indexes(self) -> set[int]:
+        """The indexes that have succeeded."""
+        return {index for index in self._tally.indexes if _is_valid(index, self._job)}
+
+    @property
+    def _succeeded(self) -> int:
+        return len(self._indexes) if self._is_indexed else self._tally.succeeded
+
+    def _matching_success_rule(self) -> int | None:
+        indexes = sorted(self._indexes)
+        for place, rule in enumerate((self._spec.get("successPolicy") or {}).get("rules") or () if indexes else ()):
+            count, text = rule.get("succeededCount"), rule.get("succeededIndexes")
+            wanted = (
+                [range(self._spec["completions"])] if text is None else read_indexes(text, self._spec["completions"])
+            )
+            reached = sum(bisect_left(indexes, part.stop) - bisect_left(indexes, part.start) for part in wanted)
+            total = sum(map(len, wanted)) if text is not None else None
+            if total != 0 and (reached == total or (count is not None and reached >= count)):
+                return place
+        return None
 
     def _exceeds_limit(self) -> bool:
         limit: int = self._spec.get("backoffLimit", 6)
@@ -214,14 +350,16 @@ class _Planner:
         limit = self._spec.get("backoffLimitPerIndex")
         if limit is None:
             return set()
-        return {index for index, failures in self._tally.failures.items() if failures > limit} - self._tally.indexes
+        over = {index for index, failures in self._tally.failures.items() if failures.counted > limit}
+        found = (over | self._tally.failed_indexes) - self._tally.indexes
+        return {index for index in found if _is_valid(index, self._job)}
 
     def _has_too_many_failed_indexes(self) -> bool:
         most: int | None = self._spec.get("maxFailedIndexes")
         return most is not None and len(self._failed_indexes()) > most
 
     def _all_indexes_ended(self) -> bool:
-        return len(self._failed_indexes() | self._tally.indexes) >= int(self._spec["completions"])
+        return len(self._failed_indexes() | self._indexes) >= int(self._spec["completions"])
 
     def _finish(self, target: str) -> None:
         condition = _true(self._conditions, target)
@@ -249,35 +387,54 @@ class _Planner:
     # --- the number of pods
 
     def _balance(self) -> tuple[list[dict[str, Any]], list[ObjectView]]:
-        spec, succeeded = self._spec, self._tally.succeeded
+        spec, succeeded = self._spec, self._succeeded
         wanted = spec.get("parallelism", 1)
         if (completions := spec.get("completions")) is not None:
             wanted = min(wanted, max(completions - succeeded, 0))
         elif succeeded:
             wanted = min(wanted, len(self._active))
-        if len(self._active) > wanted:
-            # those that are not ready go first, then the youngest
-            ranked = sorted(self._active, key=lambda pod: (is_ready(pod), pod["metadata"]["creationTimestamp"]))
-            return [], ranked[: len(self._active) - wanted]
+        if surplus := self._surplus(wanted):
+            return [], surplus
         waiting = len(self._terminating) if spec.get("podReplacementPolicy") == "Failed" else 0
         missing = min(wanted - len(self._active) - waiting, _AT_ONCE)
-        if missing <= 0 or self._backs_off():
+        per_index = spec.get("backoffLimitPerIndex") is not None
+        if missing <= 0 or (not per_index and self._backs_off(self._tally.in_a_row, self._tally.last_failure)):
             return [], []
-        if spec.get("completionMode") != "Indexed":
+        if not self._is_indexed:
             return [self._pod() for _ in range(missing)], []
-        busy = {index_of(pod) for pod in self._active} | self._tally.indexes | self._failed_indexes()
+        busy = {index_of(pod) for pod in self._active} | self._indexes | self._failed_indexes()
         if spec.get("podReplacementPolicy") == "Failed":
             busy |= {index_of(pod) for pod in self._terminating}
         free = (index for index in range(completions or 0) if index not in busy)
-        return [self._indexed_pod(index) for index in islice(free, missing)], []
+        chosen = islice(free, missing)
+        return [self._indexed_pod(index) for index in chosen if not (per_index and self._index_backs_off(index))], []
 
-    def _backs_off(self) -> bool:
-        """Return whether a failure is too recent to create another pod."""
-        tally = self._tally
-        if not tally.in_a_row or tally.last_failure is None:
+    def _surplus(self, wanted: int) -> list[ObjectView]:
+        """Return the pods that are too many: without a valid index or with that of another, not ready, youngest."""
+        # of equal indexes the pod that is ready and oldest is retained
+        ranked = sorted(self._active, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True)
+        ranked.sort(key=is_ready)
+        useless: list[ObjectView] = []
+        if self._is_indexed:
+            seen: set[int | None] = set()
+            for pod in reversed(ranked):
+                index = index_of(pod)
+                if index in seen or not _is_valid(index, self._job):
+                    useless.append(pod)
+                seen.add(index)
+        others = [pod for pod in ranked if pod not in useless]
+        return useless + others[: max(len(others) - wanted, 0)]
+
+    def _index_backs_off(self, index: int) -> bool:
+        failures = self._tally.failures.get(index, IndexFailures())
+        return self._backs_off(failures.counted + failures.ignored, failures.last)
+
+    def _backs_off(self, failures: int, last: dt.datetime | None) -> bool:
+        """Return whether the last of some failures is too recent to create another pod."""
+        if not failures or last is None:
             return False
-        delay = min(_FIRST_BACKOFF * 2.0 ** min(tally.in_a_row - 1, 16), _LAST_BACKOFF) / self._scale
-        remaining = delay - (self._now - tally.last_failure).total_seconds()
+        delay = min(_FIRST_BACKOFF * 2.0 ** min(failures - 1, 16), _LAST_BACKOFF) / self._scale
+        remaining = delay - (self._now - last).total_seconds()
         self._look_again(remaining)
         return remaining > 0
 
@@ -298,7 +455,10 @@ class _Planner:
         metadata["generateName"] = f"{name}-"
         metadata["labels"][_INDEX] = metadata["annotations"][_INDEX] = str(index)
         if self._spec.get("backoffLimitPerIndex") is not None:
-            metadata["annotations"][_INDEX_FAILURES] = str(self._tally.failures[index])
+            failures = self._tally.failures.get(index, IndexFailures())
+            metadata["annotations"][_INDEX_FAILURES] = str(failures.counted)
+            if failures.ignored:
+                metadata["annotations"][_IGNORED_FAILURES] = str(failures.ignored)
         spec.setdefault("hostname", name)
         reference = {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}
         for kind in ("initContainers", "containers"):
@@ -313,21 +473,21 @@ class _Planner:
 
     # --- the status
 
-    def _status(self, active: Sequence[ObjectView], created: int, terminating: int) -> dict[str, Any]:
+    def _status(self, active: Sequence[ObjectView], created: int, terminating: int, failed: int) -> dict[str, Any]:
         status: dict[str, Any] = {
             "active": len(active) + created or None,
             "ready": sum(map(is_ready, active)),
             "terminating": terminating,
-            "succeeded": self._tally.succeeded or None,
-            "failed": self._tally.failed or None,
+            "succeeded": self._succeeded or None,
+            "failed": self._tally.failed + failed or None,
             "startTime": self._start,
             "uncountedTerminatedPods": {},
             "conditions": self._conditions or None,
         }
         if complete := _true(self._conditions, _COMPLETE):
             status["completionTime"] = complete["lastTransitionTime"]
-        if self._spec.get("completionMode") == "Indexed":
-            status["completedIndexes"] = written_indexes(self._tally.indexes) or None
+        if self._is_indexed:
+            status["completedIndexes"] = written_indexes(self._indexes) or None
             if self._spec.get("backoffLimitPerIndex") is not None:
                 status["failedIndexes"] = written_indexes(self._failed_indexes())
         return status
@@ -348,6 +508,12 @@ def written_indexes(indexes: Iterable[int]) -> str:
         else:
             parts.append([index])
     return ",".join("-".join(map(str, part)) if part[-1] - part[0] != 1 else f"{part[0]},{part[1]}" for part in parts)
+
+
+def read_indexes(text: str, completions: int) -> list[range]:
+    """Return the ranges below ``completions`` in a text such as ``1,3-5,7``."""
+    limits = (part.partition("-") for part in (text.split(",") if text else ()))
+    return [range(int(first), min(int(last or first) + 1, completions)) for first, _, last in limits]
 
 
 def _conditions(job: ObjectView) -> Sequence[ObjectView]:
@@ -421,13 +587,12 @@ class JobController:
             return
         tally = self._tallies.setdefault(uid, JobTally())
         known = [pod for pod in self._informers.objects(PODS).values() if owns(job, pod)]
-        tally.count(known, now, deleted=job["spec"].get("podReplacementPolicy") != "Failed")
+        tally.count(job, known, now)
         seen = {pod["metadata"]["uid"] for pod in known}
         created = self._created.setdefault(uid, {})
         pods = [*known, *(pod for created_uid, pod in created.items() if created_uid not in seen)]
         plan = plan_job(job, pods, tally, now, time_scale=self._time_scale)
-        for pod in plan.withdraw:
-            tally.counted.add(pod["metadata"]["uid"])
+        tally.settle(plan)
         for pod in (*plan.delete, *plan.withdraw):
             with suppress(NotFound, Conflict):  # it is gone, or another one has its name
                 metadata = pod["metadata"]

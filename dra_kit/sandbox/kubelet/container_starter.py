@@ -128,6 +128,7 @@ class ContainerStarter:
                 stand_ins=status.stand_ins,
                 resources=status.resources,
                 interfaces=self._services.runtime.moved_interfaces(config.pod.uid),
+                interfaces_applied=self._services.runtime.network_namespaces,
                 exit=exit_status(status.exit) if status.exit else None,
             )
         )

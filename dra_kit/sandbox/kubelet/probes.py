@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ssl
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
@@ -23,6 +26,7 @@ from dra_kit.client.events import EventRecorder
 from dra_kit.errors import KubeletError
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar
 from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.sandbox.containers.node_namespace import RelayedConnections
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerStatus
 from dra_kit.sandbox.containers.streams import open_command
@@ -37,6 +41,7 @@ _OUTPUT_MAX: Final = 10 * 1024
 _AGENT: Final = "kube-probe/1.37"
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS: Final = 10
+_BLOCK: Final = 1 << 16
 _HEALTHY: Final = 1
 _HEALTH: Final = {0: "UNKNOWN", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 
@@ -222,7 +227,21 @@ class PodProbes:
         if action := probe.get("tcpSocket"):
             return await self._connect(pod_uid, action.get("host") or "", port_of(container, action["port"]), timeout)
         action = probe["grpc"]
-        return await check_grpc(f"{self._address}:{action['port']}", action.get("service") or "", timeout)
+        return await self._check(pod_uid, action["port"], action.get("service") or "", timeout)
+
+    async def _check(self, pod_uid: str, port: int, service: str, timeout: float) -> ProbeResult:
+        """Ask a server of a pod, at any port, also in a network that only the runtime reaches."""
+        connections = RelayedConnections()
+        with tempfile.TemporaryDirectory(prefix="dra-kit-probe-") as directory:
+            path = Path(directory) / "grpc"
+            server = await asyncio.start_unix_server(
+                connections.to(partial(self._runtime.dial, pod_uid, port)), path, limit=_BLOCK
+            )
+            try:
+                return await check_grpc(f"unix:{path}", service, timeout, shown=f"{self._address}:{port}")
+            finally:
+                server.close()
+                await connections.close()
 
     async def _dial(self, pod_uid: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if host and host != self._address:
@@ -356,19 +375,20 @@ async def _run(runtime: ProcessRuntime, container_id: str, command: Sequence[str
     return ProbeResult(code == 0, text.decode(errors="replace"))
 
 
-async def check_grpc(address: str, service: str, timeout: float) -> ProbeResult:
-    """Ask a server whether a service is healthy (``grpc.health.v1.Health/Check``)."""
+async def check_grpc(target: str, service: str, timeout: float, *, shown: str) -> ProbeResult:
+    """Ask a server whether a service is healthy (``grpc.health.v1.Health/Check``); messages show an address."""
     name = service.encode()
     length = bytes((len(name),)) if len(name) < 128 else bytes((len(name) & 127 | 128, len(name) >> 7))
     request = b"\x0a" + length + name if name else b""
-    async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    options = [("grpc.enable_http_proxy", 0), ("grpc.default_authority", shown)]
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
         check: Any = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
         try:
             async with asyncio.timeout(timeout):
                 await channel.channel_ready()
                 answer = await check(request, metadata=(("user-agent", _AGENT),))
         except TimeoutError:
-            why = f'failed to connect service "{address}" within {timeout:g}s: context deadline exceeded'
+            why = f'failed to connect service "{shown}" within {timeout:g}s: context deadline exceeded'
             return ProbeResult(False, f"timeout: {why}")
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:

@@ -40,7 +40,7 @@ def load_story(directory: Path) -> Story:
         raise ConfigurationError(f"{path}: give either steps, or pods and claims; there is nothing to expect otherwise")
     steps = file.steps or (StepFile(**dict(expected)),)
     return Story(
-        name=directory.resolve().name,
+        name=name_parts(directory)[-1],
         namespace_labels=file.namespace.labels,
         steps=tuple(
             StoryStep(
@@ -97,6 +97,12 @@ def _target(directory: Path, target: str, key: str) -> str:
             "name a file or a folder below the story's folder"
         )
     return f"{path}{colon}{attribute}"
+
+
+def name_parts(directory: Path) -> tuple[str, ...]:
+    """Return the folders whose names name a story, its own last; it is left out if it only says that it is a story."""
+    parts = directory.resolve().parts
+    return parts[:-1] if parts[-1] == "story" and len(parts) > 2 else parts
 
 
 def find_stories(directory: Path) -> tuple[Path, ...]:

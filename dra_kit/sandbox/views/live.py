@@ -397,7 +397,8 @@ class ContainerEntries:
         others = (*reported_edits(hooks, record), *reported_resources(record.resources))
         of_hooks = (*lines(hooks.env, "green"), *lines(others))
         if record.interfaces:
-            of_hooks = (*of_hooks, ViewDetail(f"interfaces {', '.join(record.interfaces)} of its pod"))
+            missing = "" if record.interfaces_applied else " (not applied here)"
+            of_hooks = (*of_hooks, ViewDetail(f"interfaces {', '.join(record.interfaces)} of its pod{missing}"))
         if of_hooks:
             of_hooks = (ViewDetail("and from hooks:"), *of_hooks)
         return ViewEntry(f"{who} has started and {gets}", (*of_claims, *of_hooks), "cyan")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from dra_kit.client.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import JOBS, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.unit.apiserver.programs import program
@@ -116,3 +116,48 @@ async def test_job_is_deleted_some_time_after_its_end(sandbox: Sandbox) -> None:
     await kubectl(sandbox, "wait", "--for=delete", "job/brief", "--timeout=90s")
 
     await until(lambda: not pods(sandbox, "brief"))
+
+
+CRON_JOB = {
+    "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly"},
+    "spec": {
+        "schedule": "0 3 * * *", "timeZone": "Europe/Berlin",
+        "jobTemplate": {"spec": {"template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "command": ["echo", "baked"]}],
+        }}}},
+    },
+}  # fmt: skip
+
+
+async def test_job_is_made_from_a_cron_job(sandbox: Sandbox) -> None:
+    await kubectl(sandbox, "apply", "-f", "-", stdin=json.dumps(CRON_JOB))
+
+    await kubectl(sandbox, "create", "job", "now", "--from=cronjob/nightly")
+    await kubectl(sandbox, "wait", "--for=condition=complete", "job/now", "--timeout=90s")
+
+    assert await kubectl(sandbox, "logs", "job/now") == "baked\n"
+    [row] = (await kubectl(sandbox, "get", "cronjob", "--no-headers")).splitlines()
+    assert row.split()[:5] == ["nightly", "0", "3", "*", "*"]
+
+
+async def test_cron_job_starts_jobs_and_takes_them_with_it(sandbox: Sandbox) -> None:
+    spec = {**CRON_JOB["spec"], "schedule": "@every 1s", "successfulJobsHistoryLimit": 1}  # type: ignore[dict-item]
+    often = {**CRON_JOB, "metadata": {"name": "often"}, "spec": spec}
+    await kubectl(sandbox, "apply", "-f", "-", stdin=json.dumps(often))
+
+    await kubectl(sandbox, "wait", "--for=jsonpath={.status.lastSuccessfulTime}", "cronjob/often", "--timeout=90s")
+    jobs = [job for job in sandbox.informers.objects(JOBS).values() if job["metadata"]["name"].startswith("often-")]
+    assert jobs
+    assert "SawCompletedJob" in await kubectl(sandbox, "describe", "cronjob", "often")
+
+    await kubectl(sandbox, "delete", "cronjob", "often")
+    await until(lambda: not any(name.startswith("often-") for _, name in sandbox.informers.objects(JOBS)))
+
+
+async def test_policy_ends_a_job_by_the_exit_code(sandbox: Sandbox) -> None:
+    rules = [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]
+    await apply(sandbox, "picky", "exit 42", podFailurePolicy={"rules": rules})
+
+    await kubectl(sandbox, "wait", "--for=condition=failed", "job/picky", "--timeout=90s")
+
+    assert "failed with exit code 42 matching FailJob rule" in await kubectl(sandbox, "describe", "job", "picky")

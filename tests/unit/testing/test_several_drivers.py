@@ -12,7 +12,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.stories.runner import run_story
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing import Harness, TestBed, sandbox
-from tests.unit.testing.bakery import DRIVER, write_project
+from tests.unit.testing.bakery import DRIVER, ORDER, write_project
 from tests.unit.testing.test_plugin import report
 
 pytestmark = pytest.mark.processes
@@ -151,3 +151,17 @@ def test_settings_of_pytest_name_several_drivers(tmp_path: Path) -> None:
     targets = ["dra_target=.\n./cellar.py", f"dra_settings={WINE}.oven_dir={{directory}}/cellar"]
 
     assert "3 passed" in report(tmp_path, *(word for text in targets for word in ("-o", text)))
+
+
+def test_beds_of_one_driver_do_not_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = write_project(tmp_path / "bakery", {"tests/order.yaml": ORDER})
+    monkeypatch.chdir(project)
+    with (
+        sandbox(".", time_scale=60, settings={"oven_dir": str(tmp_path / "first")}) as first,
+        sandbox(".", time_scale=60, settings={"oven_dir": str(tmp_path / "second")}) as second,
+    ):
+        for bed, oven in ((first, "first"), (second, "second")):
+            with bed.harness("order", directory=project / "tests") as dra:
+                dra.apply("order.yaml")
+                dra.wait("guest")
+                assert [path.parent.name for path in tmp_path.glob("*/bread-*")] == [oven]

@@ -50,8 +50,8 @@ KINDS: Final = (
     "resource/v1alpha3.ResourcePoolStatusRequest",
     *(f"apps/v1.{kind}" for kind in (
         "Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
-    "batch/v1.Job", "autoscaling/v1.Scale", "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction",
-    "policy/v1.PodDisruptionBudget",
+    "batch/v1.CronJob", "batch/v1.Job", "autoscaling/v1.Scale", "coordination/v1.Lease", "events/v1.Event",
+    "policy/v1.Eviction", "policy/v1.PodDisruptionBudget",
     "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
     "scheduling/v1beta1.PodGroup", "scheduling/v1beta1.Workload",
     "discovery/v1.EndpointSlice",

@@ -151,9 +151,11 @@ def second(kitchen: Kitchen) -> None:
 @pytest.mark.parametrize(
     ("folders", "names"),
     [
-        (("pizza/story", "wine/story", "wine/tasting"), ["pizza-story", "wine-story", "tasting"]),
+        (("pizza/story", "wine/story", "wine/tasting"), ["pizza", "wine", "tasting"]),
         (("pizza/stories", "wine/stories"), ["pizza-stories-first", "wine-stories-first"]),
-        (("story", "story"), ["story", "story"]),
+        (("pizza/story", "pizza/story"), ["pizza", "pizza"]),
+        (("north/pizza/story", "south/pizza/story"), ["north-pizza", "south-pizza"]),
+        (("pizza/story", "pizza"), ["story", "pizza"]),
     ],
 )
 def test_stories_in_folders_of_the_same_name_are_distinguished(

@@ -1,4 +1,4 @@
-"""A ``discover`` that yields without a pause is reported."""
+"""A ``discover`` that yields without a pause is reported, and one that sleeps is woken."""
 
 from __future__ import annotations
 
@@ -49,3 +49,50 @@ async def test_discover_without_a_pause_is_reported_once(caplog: pytest.LogCaptu
     [record] = logged()
     assert vars(record)["method"] == "Restless.discover"
     assert record.levelno == logging.ERROR  # by default, the sandbox shows only errors of a driver's log
+
+
+class Sleepy(dra.DeviceProvider):
+    """Sleeps for an hour after each inventory; ``dozes``: sleeps again when it is woken, without an inventory."""
+
+    def __init__(self, dozes: int = 0) -> None:
+        self.starts = self.sleeps = 0
+        self.dozes = dozes
+        self.stop = dra.Stopping()
+
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        self.starts += 1
+        yield [dra.Device(name="pizza-0")]
+        for _ in range(1 + self.dozes):
+            self.sleeps += 1
+            if self.stop.blocking_sleep(3600):
+                return
+        yield [dra.Device(name="pizza-1")]
+
+
+async def test_rescan_wakes_a_plain_discover_that_sleeps() -> None:
+    provider = Sleepy()
+    discovery = Discovery(node_source(driver(provider=provider), NODE), CurrentInventory())
+    running = asyncio.create_task(discovery.run(asyncio.Event()))
+    await eventually(lambda: provider.sleeps == 1)
+    discovery.rescan()
+    await eventually(lambda: (provider.starts, provider.sleeps) == (2, 2))
+    running.cancel()
+    provider.stop.set()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_rescan_wakes_a_plain_discover_once() -> None:
+    provider = Sleepy(dozes=1)
+    discovery = Discovery(node_source(driver(provider=provider), NODE), CurrentInventory())
+    running = asyncio.create_task(discovery.run(asyncio.Event()))
+    await eventually(lambda: provider.sleeps == 1)
+    discovery.rescan()
+    await eventually(lambda: provider.sleeps == 2)
+    before = (provider.starts, provider.sleeps)
+    discovery.rescan()
+    await eventually(lambda: provider.starts == 2)
+    running.cancel()
+    provider.stop.set()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert before == (1, 2)

@@ -45,8 +45,8 @@ async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
             "this version is off by default; switch it on with --runtime-config resource.k8s.io/v1alpha3=true",
         ),
         (
-            "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}}",
-            "the API server has no kind CronJob of batch/v1",
+            "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a}}",
+            "the API server has no kind HorizontalPodAutoscaler of autoscaling/v2",
         ),
         (
             f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{{POD}}}}}",

@@ -358,10 +358,16 @@ def test_entries_show_what_hooks_set_and_why_they_failed() -> None:
         "memory nodes 0 (not applied here)",
         "memory limit 7 bytes (not applied here)",
         "hugepages of 2MB: 4 bytes (not applied here)",
-        "interfaces net0, net1 of its pod",
+        "interfaces net0, net1 of its pod (not applied here)",
         "Pod guest-0, container eater gets from hooks now:",
         "CPUs 5 (not applied here)",
     ]
+
+
+def test_interfaces_in_a_network_namespace_are_applied() -> None:
+    begun = ContainerStarted(node="node-1", container=EATER, interfaces=("net0",), interfaces_applied=True)
+
+    assert shown(changed(pod(), "ADDED"), begun)[-1] == "interfaces net0 of its pod"
 
 
 def test_driver_and_manifest_entries() -> None:

@@ -211,8 +211,8 @@ async def test_grpc_health(answer: bytes, expected: bool) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        result = await check_grpc(f"127.0.0.1:{port}", "oven", 60)
-        other = await check_grpc(f"127.0.0.1:{port}", "", 60)
+        result = await check_grpc(f"127.0.0.1:{port}", "oven", 60, shown="oven:1")
+        other = await check_grpc(f"127.0.0.1:{port}", "", 60, shown="oven:1")
     finally:
         await server.stop(None)
 
@@ -225,7 +225,7 @@ async def test_server_without_health_is_unhealthy() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        result = await check_grpc(f"127.0.0.1:{port}", "", 60)
+        result = await check_grpc(f"127.0.0.1:{port}", "", 60, shown="oven:1")
     finally:
         await server.stop(None)
 

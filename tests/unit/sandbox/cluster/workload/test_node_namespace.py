@@ -300,6 +300,42 @@ async def test_ports_of_pods_are_reached_at_the_address_of_their_node(sandbox: S
     assert len(set(addresses)) == 2
 
 
+HEALTH = """
+import grpc, sys
+from concurrent.futures import ThreadPoolExecutor
+method = grpc.unary_unary_rpc_method_handler(lambda request, context: b"\\x08\\x01")
+server = grpc.server(ThreadPoolExecutor())
+server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": method}),))
+assert server.add_insecure_port("0.0.0.0:8081")
+server.start()
+server.wait_for_termination()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "probe"),
+    [
+        (HEALTH, {"grpc": {"port": 8081}}),
+        (HEALTH, {"tcpSocket": {"port": 8081}}),
+        (
+            "import http.server as h; h.HTTPServer(('', 8081), h.SimpleHTTPRequestHandler).serve_forever()",
+            {"httpGet": {"port": 8081}},
+        ),
+    ],
+)
+async def test_probes_reach_ports_that_are_not_declared(sandbox: Sandbox, program: str, probe: Any) -> None:
+    container = {"name": "c", "image": "x", "command": [sys.executable, "-c", program],
+                 "readinessProbe": {**probe, "periodSeconds": 1, "timeoutSeconds": 10}}  # fmt: skip
+    await sandbox.client.create(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [container]}}, "default")
+    api = sandbox.control_plane.server.api
+
+    def is_ready() -> bool:
+        status = (api.lookup("pods", "default/p") or {})["status"]
+        return any((item["type"], item["status"]) == ("Ready", "True") for item in status.get("conditions", ()))
+
+    await until(is_ready)
+
+
 async def _address(sandbox: Sandbox, pod: str) -> str:
     api = sandbox.control_plane.server.api
     await until(lambda: (api.lookup("pods", f"default/{pod}") or {})["status"].get("podIP"))

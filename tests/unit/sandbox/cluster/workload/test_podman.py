@@ -156,6 +156,40 @@ async def test_cdi_is_applied_by_podman(runtime: PodmanRuntime, tmp_path: Path) 
     assert status.hooks_applied
 
 
+async def test_variables_reach_a_container_but_no_other_user(
+    runtime: PodmanRuntime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    variables = {"PATH": "/bin:/kitchen", "LD_PRELOAD": "", "SECRET": 'two "lines"\n of $it', "EMPTY": ""}
+    program, log = tmp_path / "podman", tmp_path / "log"
+    program.write_text(f'#!/bin/sh\nprintf "%s " "$@" >> {log}; cat /proc/self/environ >> {log}\nexec {PODMAN} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(runtime, "_podman_program", str(program))
+
+    _, text = await run(runtime, "env", "-0", environment=variables)
+
+    found = dict(item.split("=", 1) for item in text.split("\0") if item)
+    assert {name: found[name] for name in variables} == variables
+    assert "create" in log.read_text()
+    assert "of $it" not in log.read_text()
+    assert runtime.namespace is not None
+    assert list(runtime.namespace.outside("/var/run/cdi").iterdir()) == []
+
+
+async def test_variables_of_devices_replace_those_of_the_pod(runtime: PodmanRuntime) -> None:
+    edits = SpecEdits(env=("OVEN=hot",))
+    spec = build_spec("kitchen.example/oven", (CDIDevice(name="oven0", container_edits=edits),))
+    assert runtime.namespace is not None
+    runtime.namespace.outside("/var/run/cdi/oven.json").write_text(
+        spec.model_dump_json(by_alias=True, exclude_defaults=True)
+    )
+
+    _, text = await run(
+        runtime, "env", edits=edits, cdi_devices=("kitchen.example/oven=oven0",), environment={"OVEN": "cold"}
+    )
+
+    assert "OVEN=hot" in text.splitlines()
+
+
 async def test_device_that_no_cdi_file_defines_is_a_start_error(runtime: PodmanRuntime) -> None:
     status, _ = await run(runtime, "true", cdi_devices=("kitchen.example/oven=none",))
     assert status.exit is not None

@@ -39,11 +39,9 @@ class Simulation:
 
     def look(self, seconds: float = 0) -> JobPlan:
         self.now += dt.timedelta(seconds=seconds)
-        deleted = self.job["spec"]["podReplacementPolicy"] != "Failed"
-        self.tally.count(self.pods, self.now, deleted=deleted)
+        self.tally.count(self.job, self.pods, self.now)
         self.plan = plan_job(self.job, self.pods, self.tally, self.now)
-        for pod in self.plan.withdraw:
-            self.tally.counted.add(pod["metadata"]["uid"])
+        self.tally.settle(self.plan)
         for pod in (*self.plan.delete, *self.plan.withdraw):
             pod["metadata"]["deletionTimestamp"] = "now"
         for pod in self.plan.create:
@@ -65,6 +63,10 @@ class Simulation:
 
     def reap(self) -> None:
         self.pods = [pod for pod in self.pods if not is_deleted(pod)]
+
+    @property
+    def succeeded(self) -> int:
+        return int(self.job["status"].get("succeeded", 0))
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -247,7 +249,7 @@ def test_jobs_run_what_they_may_and_end_as_they_must(
         run.look(700)
         if {"Complete", "Failed"} & run.conditions.keys():
             break
-        assert len(run.active) <= min(parallelism, completions - run.tally.succeeded)
+        assert len(run.active) <= min(parallelism, completions - run.succeeded)
         indexes = [index_of(pod) for pod in run.active]
         assert not indexed or len(set(indexes)) == len(indexes)
         if outcome == "deleted" and run.active:
@@ -256,11 +258,11 @@ def test_jobs_run_what_they_may_and_end_as_they_must(
             run.end(outcome, run.active[:1])
         run.end("Failed", filter(is_deleted, run.pods))
     if "Complete" in run.conditions:
-        assert run.tally.succeeded == completions
+        assert run.succeeded == completions
     if "Failed" in run.conditions:
         assert run.tally.failed > limit
     if not run.conditions:
-        assert run.tally.succeeded <= completions
+        assert run.succeeded <= completions
 
 
 @pytest.mark.parametrize(
@@ -269,3 +271,217 @@ def test_jobs_run_what_they_may_and_end_as_they_must(
 )
 def test_indexes_are_written_as_ranges(indexes: tuple[int, ...], text: str) -> None:
     assert written_indexes(indexes) == text
+
+
+IN_1 = {"operator": "In", "values": [1]}
+
+
+def policy(*rules: Object) -> Object:
+    return {"podFailurePolicy": {"rules": list(rules)}, "podReplacementPolicy": "Failed"}
+
+
+def fail(run: Simulation, code: int, container: str = "m", condition: str = "") -> None:
+    """Have the first active pod fail."""
+    pod = run.active[0]
+    pod["status"] |= {
+        "containerStatuses": [{"name": container, "state": {"terminated": {"exitCode": code}}}],
+        "conditions": [{"type": condition, "status": "True"}] if condition else [],
+    }
+    run.end("Failed", [pod])
+
+
+@pytest.mark.parametrize(
+    ("rule", "code", "condition", "failed"),
+    [
+        ({"action": "Ignore", "onExitCodes": IN_1}, 1, "", None),
+        ({"action": "Ignore", "onExitCodes": IN_1}, 2, "", 1),
+        ({"action": "Ignore", "onExitCodes": {**IN_1, "operator": "NotIn"}}, 2, "", None),
+        ({"action": "Ignore", "onExitCodes": {**IN_1, "containerName": "other"}}, 1, "", 1),
+        ({"action": "Count", "onExitCodes": IN_1}, 1, "", 1),
+        (
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            137,
+            "DisruptionTarget",
+            None,
+        ),
+    ],
+)
+def test_policy_decides_which_failures_count(rule: Object, code: int, condition: str, failed: int | None) -> None:
+    run = Simulation(backoffLimit=5, **policy(rule))
+    run.look()
+    fail(run, code, condition=condition)
+    waits = run.look().again
+
+    assert run.job["status"].get("failed") == failed
+    assert waits == 10  # also after failures that do not count
+
+
+def test_first_matching_rule_of_a_policy_decides() -> None:
+    rules = ({"action": "Ignore", "onExitCodes": IN_1}, {"action": "FailJob", "onExitCodes": IN_1})
+    run = Simulation(**policy(*rules))
+    run.look()
+    fail(run, 1)
+    run.look()
+
+    assert run.conditions == {}
+
+
+def test_policy_fails_a_job_at_once_and_its_pods_with_it() -> None:
+    run = Simulation(completions=3, parallelism=3, **policy({"action": "FailJob", "onExitCodes": IN_1}))
+    run.look()
+    fail(run, 1)
+    run.look()
+    [target] = run.job["status"]["conditions"]
+    failed = run.job["status"]["failed"]
+    run.end("Failed", filter(is_deleted, run.pods))
+    run.look()
+
+    assert target["message"] == "Container m for pod default/1 failed with exit code 1 matching FailJob rule at index 0"
+    assert failed == run.job["status"]["failed"] == 3
+    assert run.conditions == {"FailureTarget": "PodFailurePolicy", "Failed": "PodFailurePolicy"}
+
+
+def test_policy_names_the_condition_of_a_pod() -> None:
+    condition = {"type": "ConfigIssue", "status": "True"}
+    run = Simulation(**policy({"action": "FailJob", "onPodConditions": [condition]}))
+    run.look()
+    fail(run, 3, condition="ConfigIssue")
+    run.look()
+
+    message = run.job["status"]["conditions"][0]["message"]
+    assert message == "Pod default/1 has condition ConfigIssue matching FailJob rule at index 0"
+
+
+def indexed(**spec: Any) -> Simulation:
+    return Simulation(completionMode="Indexed", **{"backoffLimit": 2**31 - 1, **spec})
+
+
+def test_policy_fails_an_index_at_once() -> None:
+    rule = {"action": "FailIndex", "onExitCodes": IN_1}
+    run = indexed(completions=2, parallelism=2, backoffLimitPerIndex=5, **policy(rule))
+    run.look()
+    fail(run, 1)
+    run.look(1000)
+    before = run.created
+    run.end("Succeeded")
+    run.look()
+
+    assert before == 2
+    assert run.conditions["FailureTarget"] == "FailedIndexes"
+    assert run.job["status"]["failedIndexes"] == "0"
+
+
+def test_indexes_wait_for_their_own_failures_only() -> None:
+    run = indexed(completions=3, parallelism=2, backoffLimitPerIndex=3)
+    run.look()
+    fail(run, 2)
+    run.look()
+    meanwhile = [index_of(pod) for pod in run.active]
+    waits = run.plan.again
+    run.end("Succeeded", run.active)
+    run.look()
+    other = [index_of(pod) for pod in run.active]
+    run.look(10)
+
+    assert (meanwhile, waits, other) == ([1], 10, [2])
+    assert sorted(map(str, map(index_of, run.active))) == ["0", "2"]
+    annotations = run.active[-1]["metadata"]["annotations"]
+    assert annotations["batch.kubernetes.io/job-index-failure-count"] == "1"
+
+
+def test_ignored_failures_of_an_index_are_counted_apart() -> None:
+    run = indexed(backoffLimitPerIndex=0, **policy({"action": "Ignore", "onExitCodes": IN_1}))
+    run.look()
+    fail(run, 1)
+    run.look()
+    run.look(10)
+    fail(run, 1)
+    waits = run.look().again
+    run.look(20)
+
+    annotations = run.active[0]["metadata"]["annotations"]
+    assert annotations["batch.kubernetes.io/job-index-failure-count"] == "0"
+    assert annotations["batch.kubernetes.io/job-index-ignored-failure-count"] == "2"
+    assert waits == 20
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ([{"succeededIndexes": "0"}], "Matched rules at index 0"),
+        ([{"succeededIndexes": "5-9"}, {"succeededCount": 1}], "Matched rules at index 1"),
+        ([{"succeededIndexes": "0-9", "succeededCount": 1}], "Matched rules at index 0"),
+        ([{"succeededIndexes": "0,1"}], None),
+        ([{"succeededCount": 2}], None),
+        ([{"succeededIndexes": ""}], None),
+    ],
+)
+def test_success_policy_ends_a_job(rules: list[Object], message: str | None) -> None:
+    run = indexed(completions=10, parallelism=3, successPolicy={"rules": rules})
+    run.look()
+    run.end("Succeeded", run.active[:1])
+    run.look()
+    found = run.job["status"].get("conditions", [])
+
+    assert [item["message"] for item in found] == ([message] if message else [])
+    if message:
+        assert len(run.plan.withdraw) == 2
+        run.reap()
+        run.look()
+        assert run.conditions == {"SuccessCriteriaMet": "SuccessPolicy", "Complete": "SuccessPolicy"}
+        assert run.job["status"].get("failed") is None
+
+
+def test_huge_ranges_of_a_success_policy_take_no_memory() -> None:
+    rules = [{"succeededIndexes": f"0-{2**31 - 2}"}]
+    run = indexed(completions=2**31 - 1, parallelism=1, successPolicy={"rules": rules})
+    run.look()
+    run.end("Succeeded")
+
+    assert not run.look().status["conditions"]
+
+
+def test_fewer_completions_withdraw_the_pods_of_other_indexes() -> None:
+    run = indexed(completions=3, parallelism=3)
+    run.look()
+    run.end("Succeeded", run.active[2:])
+    run.look()
+    run.job["spec"] |= {"completions": 1, "parallelism": 1}
+    run.look()
+
+    assert [index_of(pod) for pod in run.plan.withdraw] == [1]
+    assert (run.succeeded, run.job["status"].get("completedIndexes")) == (0, None)
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 2, 3]), max_size=40),
+    st.lists(st.tuples(st.sampled_from(["Ignore", "Count", "FailIndex", "FailJob"]), st.integers(1, 3)), max_size=3),
+    st.integers(0, 2),
+)
+def test_indexed_jobs_with_policies_end_as_they_must(
+    codes: list[int], rules: list[tuple[str, int]], limit: int
+) -> None:
+    written = [{"action": action, "onExitCodes": {"operator": "In", "values": [code]}} for action, code in rules]
+    run = indexed(completions=3, parallelism=2, backoffLimitPerIndex=limit, **policy(*written))
+    actions = {code: action for action, code in reversed(rules)}
+    counted = 0
+    for code in codes:
+        run.look(700)
+        if not run.active:
+            break
+        counted += code != 0 and actions.get(code) != "Ignore"
+        if code:
+            fail(run, code)
+        else:
+            run.end("Succeeded", run.active[:1])
+    run.look(700)
+    status = run.job["status"]
+    failed = {index for part in (status.get("failedIndexes") or "").split(",") if part for index in part.split("-")}
+    if "PodFailurePolicy" in run.conditions.values():
+        assert "FailJob" in actions.values()
+    else:
+        assert status.get("failed", 0) == counted
+    if "Complete" in run.conditions:
+        assert (run.succeeded, failed) == (3, set())
+    if "FailedIndexes" in run.conditions.values():
+        assert failed
