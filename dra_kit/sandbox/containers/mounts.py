@@ -455,10 +455,9 @@ def enter_node(libc: ctypes.CDLL, order: Mapping[str, Any]) -> MountNamespace:
 
     Args:
         libc: the C library.
-        order: ``{"directory", "hostname", "shared", "binds", "trees", "hidden", "containers"}``: pairs of a folder and
-            the path at which it is seen. What is mounted in those of ``shared`` is seen by all; ``trees`` replace what
-            is there (:meth:`MountNamespace.lay`); ``hidden`` is a list of folders that are empty, if they exist.
-            ``containers`` says whether a runtime of containers runs there.
+        order: ``{"directory", "hostname", "shared", "binds", "trees", "containers"}``: pairs of a folder and the path
+            at which it is seen. What is mounted in those of ``shared`` is seen by all; ``trees`` replace what is there
+            (:meth:`MountNamespace.lay`). ``containers`` says whether a runtime of containers runs there.
 
     Raises:
         OSError: the kernel forbids it.
@@ -473,9 +472,6 @@ def enter_node(libc: ctypes.CDLL, order: Mapping[str, Any]) -> MountNamespace:
         namespace.bind(source, target)
     for target in order["shared"]:
         namespace.share(target)
-    for target in order["hidden"]:
-        if Path(target).is_dir():
-            namespace.file_system("tmpfs", target, ("mode=755",))
     if order["containers"]:
         namespace.suit_containers()
     return namespace

@@ -31,7 +31,7 @@ KUBELET: Final = "/var/lib/kubelet"
 """The kubelet's directory, as programs on a node know it."""
 CDI: Final = "/var/run/cdi"
 _NRI: Final = "/var/run/nri"
-_HIDDEN: Final = ("/etc/cdi",)
+_STATIC_CDI: Final = "/etc/cdi"
 _BLOCK: Final = 1 << 16
 LOCALHOST: Final = "127.0.0.1"
 """The address of nodes that share the network of this machine."""
@@ -49,6 +49,11 @@ class NodePlaces(Struct, frozen=True):
     directory: Path
     cdi: Path
 
+    @property
+    def static_cdi(self) -> Path:
+        """What programs of the node know as /etc/cdi: CDI files that survive a boot."""
+        return self.directory / "etc-cdi"
+
     def outside(self, path: str | Path) -> Path:
         """Return the path on this machine of a file that a program of the node names; others are the same."""
         found = PurePosixPath(os.path.normpath(path))
@@ -57,7 +62,7 @@ class NodePlaces(Struct, frozen=True):
         for alias, name in _ALIASES.items():
             if found.is_relative_to(alias):
                 found = PurePosixPath(name) / found.relative_to(alias)
-        for inside, place in ((KUBELET, self.directory), (CDI, self.cdi)):
+        for inside, place in ((KUBELET, self.directory), (CDI, self.cdi), (_STATIC_CDI, self.static_cdi)):
             if found.is_relative_to(inside):
                 return place / found.relative_to(inside)
         return Path(path)
@@ -66,8 +71,8 @@ class NodePlaces(Struct, frozen=True):
 class NodeNamespace:
     """A node's own mounts, network and host name, which its programs have; they end with the node's runtime.
 
-    There, the node's directories are at /var/lib/kubelet and /var/run/cdi, its NRI socket at /var/run/nri/nri.sock, and
-    /etc/cdi is empty. They are the same files as outside. The network has a loopback interface only; ports of
+    There, the node's directories are at /var/lib/kubelet, /var/run/cdi and /etc/cdi, and its NRI socket is at
+    /var/run/nri/nri.sock. They are the same files as outside. The network has a loopback interface only; ports of
     this machine that are forwarded can be reached at 127.0.0.1.
 
     Ports of its pods can be reached from this machine at the address of the node.
@@ -117,10 +122,10 @@ class NodeNamespace:
             "binds": [
                 [str(directory), KUBELET],
                 [str(self._places.cdi), CDI],
+                [str(self._places.static_cdi), _STATIC_CDI],
                 [str(directory / "nri"), _NRI],
             ],
             "shared": [KUBELET],
-            "hidden": list(_HIDDEN),
             "containers": self._containers,
         }
 
@@ -131,8 +136,8 @@ class NodeNamespace:
             ConfigurationError: the node's files cannot be copied.
         """
         directory = self._places.directory
-        for name in ("root", "nri"):
-            (directory / name).mkdir(exist_ok=True)
+        for place in (directory / "root", directory / "nri", self._places.static_cdi):
+            place.mkdir(exist_ok=True)
         with suppress(FileExistsError):
             (directory / "nri" / "nri.sock").symlink_to(f"{KUBELET}/nri.sock")
         for path, folder in self._files.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ import pytest
 
 from dra_kit.client.resources import PODS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -92,11 +94,13 @@ def in_namespace(runtime: ProcessRuntime, *command: str) -> str:
 async def test_directories_of_the_node_are_where_programs_expect_them(short: Path) -> None:
     async with runtime_in(short) as runtime:
         in_namespace(
-            runtime, "sh", "-c", "echo plugin > /var/lib/kubelet/a; echo spec > /var/run/cdi/b; ls /etc/cdi; :"
-        )
+            runtime, "sh", "-c",
+            "echo plugin > /var/lib/kubelet/a; echo spec > /var/run/cdi/b; ls -A /etc/cdi; echo old > /etc/cdi/c"
+        )  # fmt: skip
 
         assert (short / "1/a").read_text() == "plugin\n"
         assert (short / "1/cdi/b").read_text() == "spec\n"
+        assert (short / "1/etc-cdi/c").read_text() == "old\n"
         assert await output(runtime, "cat /var/lib/kubelet/a /run/cdi/b") == "plugin\nspec\n"
         assert in_namespace(runtime, "ls", "/var/run/nri") == "nri.sock\n"
     assert not Path("/var/lib/kubelet/a").exists()
@@ -422,6 +426,21 @@ async def _closed(connection: socket.socket) -> bool:
         return await asyncio.get_running_loop().sock_recv(connection, 1) == b""
     except ConnectionResetError:
         return True
+
+
+async def test_cdi_files_of_both_folders_are_used(sandbox: Sandbox) -> None:
+    """A driver writes what does not change into /etc/cdi."""
+    node = sandbox.nodes[0]
+    for folder, device, color in (("/etc/cdi", "static", "red"), ("/var/run/cdi", "dynamic", "blue")):
+        spec = {
+            "cdiVersion": "0.6.0", "kind": f"kitchen.example/{device}",
+            "devices": [{"name": "oven", "containerEdits": {"env": [f"{device.upper()}={color}"]}}],
+        }  # fmt: skip
+        write = f"import sys; open('{folder}/{device}.json', 'w').write(sys.argv[1])"
+        in_namespace(node.runtime, sys.executable, "-I", "-c", write, json.dumps(spec))
+    found = load_specs(node.kubelet.cdi_directories)
+    edits = found.resolve(["kitchen.example/static=oven", "kitchen.example/dynamic=oven"])
+    assert sorted(edits.env) == ["DYNAMIC=blue", "STATIC=red"]
 
 
 async def test_host_path_that_has_to_be_created_is_not_created_on_this_machine(sandbox: Sandbox) -> None:
