@@ -26,7 +26,7 @@ _WORKLOADS: Final = frozenset({"DaemonSet", "ReplicaSet", "StatefulSet", "Job"})
 
 
 class ImageSettings(Struct, frozen=True, rename="pascal"):
-    """The settings of an image; other fields of OCI's are ignored.
+    """The settings of an image; other fields of OCI's are ignored. ``null`` is as none, which docker writes.
 
     Attributes:
         entrypoint: program and first arguments.
@@ -35,9 +35,9 @@ class ImageSettings(Struct, frozen=True, rename="pascal"):
         working_dir: the working directory.
     """
 
-    entrypoint: tuple[str, ...] = ()
-    cmd: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] | None = None
+    cmd: tuple[str, ...] | None = None
+    env: tuple[str, ...] | None = None
     working_dir: str = ""
 
 
@@ -60,12 +60,12 @@ class LocalImage(Struct, frozen=True):
             return (*command, *arguments)
         if self.settings is None:  # the entry point to which the arguments belong
             return ()
-        return (*self.settings.entrypoint, *(arguments or self.settings.cmd))
+        return (*(self.settings.entrypoint or ()), *(arguments or self.settings.cmd or ()))
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of the image."""
-        entries = self.settings.env if self.settings else ()
+        entries = (self.settings.env if self.settings else None) or ()
         return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
     def path(self, path: str) -> str:
@@ -171,8 +171,8 @@ class ImageStore:
         lacks = "does not exist" if image.settings is None else "has neither Entrypoint nor Cmd"
         return (
             f"{image.directory} stands for the image, but {file} {lacks}, and container {container['name']} has no "
-            'command; write {"Entrypoint": ["/usr/bin/driver"]} into it, or {"Entrypoint": []} if the image has none and '
-            "the first argument of the container is its program"
+            'command; write {"Entrypoint": ["/usr/bin/driver"]} into it, or {"Entrypoint": []} if the image has none '
+            "and its program is the first argument of the container"
         )
 
     def _is_driver(self, pod: ObjectView) -> bool:

@@ -353,7 +353,7 @@ async def namespaces_refused() -> SandboxError | None:
 
 
 def _copy_file(source: str, target: str) -> None:
-    """Copy a file of a node; a named pipe stands for a device file, an empty file for what else is no regular file."""
+    """Copy a file of a node; a named pipe stands for a device file, an empty file for all that is not regular."""
     mode = Path(source).stat().st_mode
     if stat.S_ISREG(mode):
         shutil.copy2(source, target)

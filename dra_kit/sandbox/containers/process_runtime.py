@@ -648,8 +648,7 @@ class ProcessRuntime:
         finally:
             streams.close_child()
         if unmounted and not result.mounted:
-            known = container.status.environment
-            container.status = replace(container.status, environment={**known, **unmounted})
+            container.status = replace(container.status, environment={**container.status.environment, **unmounted})
         container.status = replace(container.status, edits_applied=in_node, stand_ins=result.stand_ins)
         if result.number:
             self._refuse(container, start_failure(command[0], result))
@@ -661,9 +660,8 @@ class ProcessRuntime:
         return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
 
     def _refuse(self, container: Container, message: str) -> None:
-        container.status = replace(
-            container.status, exit=ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)
-        )
+        how = ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)
+        container.status = replace(container.status, exit=how)
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
 

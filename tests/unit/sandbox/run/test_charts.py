@@ -340,9 +340,9 @@ async def test_helm_renders_a_chart_without_the_charts_that_it_does_not_use(fold
         helm = rendering.find_helm()
     except NotFound as error:
         pytest.skip(f"charts are NOT rendered, because helm is missing: {error}")
-    away = "dependencies: [{name: discovery, version: 1.0.0, repository: 'https://x.example', condition: nfd.enabled}]\n"
+    away = "dependencies: [{name: discovery, version: 1.0.0, repository: 'https://x.example', condition: nfd.enabled}]"
     with (folder / "Chart.yaml").open("a") as file:
-        file.write(away)
+        file.write(f"{away}\n")
     (folder / "templates" / "oven.yaml").write_text(yaml.safe_dump(config_map("oven")))
     (folder / "values.yaml").write_text("nfd: {enabled: false}\n")
     [chart] = parse_charts([(folder, ())])

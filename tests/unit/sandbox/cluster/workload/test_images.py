@@ -87,7 +87,9 @@ def test_entry_point_and_arguments_are_combined_as_in_kubernetes(
     assert store.command({"image": "kitchen/oven:1", **container}) == expected
 
 
-@pytest.mark.parametrize("fields", [{}, {"Entrypoint": []}, {"Cmd": ["/usr/bin/oven"]}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"Entrypoint": []}, {"Cmd": ["/usr/bin/oven"]}, {"Entrypoint": None, "Cmd": None, "Env": None}]
+)
 def test_the_arguments_of_an_image_without_an_entry_point_are_the_command(folder: Path, fields: dict[str, Any]) -> None:
     settings(folder, **fields)
     store = ImageStore([parse_image(f"kitchen/oven={folder}")])
@@ -119,7 +121,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused(folder: Path) -> None:
     settings(folder, Entrypoint="/usr/bin/oven")
 
-    with pytest.raises(ConfigurationError, match=r"\.image\.json is invalid: Expected `array`"):
+    with pytest.raises(ConfigurationError, match=r"\.image\.json is invalid: Expected `array"):
         parse_image(f"kitchen/oven={folder}")
 
 
