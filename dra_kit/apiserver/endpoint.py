@@ -33,7 +33,7 @@ from dra_kit.apiserver.authentication import (
 from dra_kit.apiserver.authorization import AuthorizationAttributes, Rbac, require_allowed
 from dra_kit.apiserver.discovery import groups, page_not_found, serve_non_resource
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.pod_streams import StreamUpgrade
+from dra_kit.apiserver.pod_streams import ProxiedRequest, StreamUpgrade
 from dra_kit.apiserver.requests import (
     JSON,
     PROTOBUF,
@@ -140,13 +140,15 @@ class Endpoint:
         try:
             _check_path(kind, request, action)
             typed = request.target.subresource in {"", "status"} and not self.api.registry.is_custom(kind)
-            form = negotiate(request.accept, streams=action in {"list", "watch"}, typed=typed)
+            form = ResponseFormat()
+            if request.target.subresource != "proxy":  # the pod chooses
+                form = negotiate(request.accept, streams=action in {"list", "watch"}, typed=typed)
             if action == "watch":
                 return await self._watch(raw, request, kind, form)
             answer = await self._act(kind, request, action)
             if answer is None:
                 return web.Response(status=204)
-            if isinstance(answer, StreamUpgrade):
+            if isinstance(answer, StreamUpgrade | ProxiedRequest):
                 return await answer.answer(raw)
             if not isinstance(answer, ApiResponse):
                 async with aclosing(answer):

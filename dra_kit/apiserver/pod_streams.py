@@ -1,8 +1,8 @@
-"""``pods/exec``, ``pods/attach`` and ``pods/portforward``: options, the interface to containers, and WebSockets.
+"""``pods/exec``, ``attach`` and ``proxy``: options, the interface to containers, WebSockets, HTTP.
 
 Clients choose a protocol of WebSockets: ``v5.channel.k8s.io`` and ``v4.channel.k8s.io`` carry one stream per channel,
-whose number is the first byte of a message; ``SPDY/3.1+portforward.k8s.io`` carries SPDY in messages. The older way,
-SPDY without WebSockets, is not served: clients try WebSockets first.
+whose number is the first byte of a message. The older way, SPDY without WebSockets, is not served: clients try
+WebSockets first. ``pods/portforward`` is in ``port_forward.py``.
 
 Sources: Kubernetes 1.37 ``pkg/registry/core/pod``; k8s.io/apiserver 0.37 ``pkg/util/proxy``; k8s.io/streaming and
 k8s.io/kubelet 0.37 ``pkg/cri/streaming``; measured on kube-apiserver 1.37.1.
@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
+import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Protocol, Self, TypeAlias
@@ -23,28 +25,15 @@ from aiohttp import WSMsgType, web
 from msgspec import Struct
 
 from dra_kit.apiserver.requests import Query
-from dra_kit.apiserver.spdy import (
-    PingReceived,
-    SpdyError,
-    SpdyEvent,
-    SpdySession,
-    StreamData,
-    StreamOpened,
-    StreamReset,
-)
-from dra_kit.apiserver.status_errors import bad_request
+from dra_kit.apiserver.status_errors import StatusError, bad_request
 from dra_kit.kubernetes.values.json import Object
 
 V4: Final = "v4.channel.k8s.io"
 V5: Final = "v5.channel.k8s.io"
-TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3  # 4 is the size of the terminal, 255 the end of a channel
-_CHUNK: Final = 1 << 15
+CHUNK: Final = 1 << 15
 _LARGEST_MESSAGE: Final = 1 << 25
 _CLOSE_SECONDS: Final = 2.0
-_PORTS: Final = range(1, 1 << 16)
-_DIGITS: Final = 5  # of the largest port
-_PORTS_MAX: Final = 128  # each has two channels, whose numbers are one byte
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
@@ -270,7 +259,7 @@ class _Command:
         first = _STDOUT if self._options.stdout else _STDERR if self._options.stderr else _ERROR
         try:
             await self._socket.send_bytes(bytes((first,)))  # the command runs
-            async with _tasks() as start:
+            async with running_tasks() as start:
                 outputs = [start(self._send(_STDOUT, self._streams.read_output))] if self._options.stdout else []
                 if self._options.stderr:
                     outputs.append(start(self._send(_STDERR, self._streams.read_errors)))
@@ -282,8 +271,8 @@ class _Command:
     async def _send(self, channel: int, read: Callable[[], Awaitable[bytes]]) -> None:
         prefix = bytes((channel,))
         while data := await read():
-            for place in range(0, len(data), _CHUNK):
-                await self._socket.send_bytes(prefix + data[place : place + _CHUNK])
+            for place in range(0, len(data), CHUNK):
+                await self._socket.send_bytes(prefix + data[place : place + CHUNK])
 
     async def _finish(self, outputs: Sequence[asyncio.Task[None]]) -> None:
         """Report the end, after all output."""
@@ -294,7 +283,7 @@ class _Command:
         await self._socket.send_bytes(bytes((_ERROR,)) + status.encode())
 
     async def _receive(self) -> None:
-        async for data in _messages(self._socket):
+        async for data in messages(self._socket):
             match data[0]:
                 case 0 if self._options.stdin:
                     await self._streams.write(data[1:])
@@ -308,7 +297,7 @@ class _Command:
                     pass
 
 
-async def _messages(socket: web.WebSocketResponse) -> AsyncIterator[bytes]:
+async def messages(socket: web.WebSocketResponse) -> AsyncIterator[bytes]:
     """Yield messages that are not empty, until the client closes."""
     async for message in socket:
         data = message.data.encode() if message.type is WSMsgType.TEXT else message.data
@@ -317,7 +306,7 @@ async def _messages(socket: web.WebSocketResponse) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def _tasks() -> AsyncIterator[Callable[[Any], asyncio.Task[None]]]:
+async def running_tasks() -> AsyncIterator[Callable[[Any], asyncio.Task[None]]]:
     """Give a function that starts tasks; they end with the block."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -334,186 +323,184 @@ async def _tasks() -> AsyncIterator[Callable[[Any], asyncio.Task[None]]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def forward_ports(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
-    """Return the upgrade that connects a client with ports of a pod.
+_HOP_BY_HOP: Final = frozenset((
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+    "upgrade",
+))  # fmt: skip
+"""Headers that are about one connection."""
+_NOT_FORWARDED: Final = _HOP_BY_HOP | {"host", "authorization", "content-length"}
+_CREDENTIALS: Final = "impersonate-"
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
+_NO_BODY: Final = frozenset((204, 304))
+Dial: TypeAlias = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
-    Raises:
-        StatusError: 400, a port is invalid.
+
+class ProxiedRequest(Struct, frozen=True):
+    """The answer to a request that is passed on to a port of a pod, without the credentials of the client.
+
+    Attributes:
+        dial: connects to the port; it may raise OSError or :class:`PodStreamUnavailable`.
+        host: the address and the port.
+        secure: the pod serves HTTPS, with any certificate.
+        segments: how many segments of the path lead to the pod; the others are passed on.
     """
-    ports = [_port(text) for value in query.values.get("ports", ()) for text in value.split(",")]
-    if len(ports) > _PORTS_MAX:
-        raise bad_request(f"{len(ports)} ports are requested; one connection forwards at most {_PORTS_MAX}")
 
-    def check() -> None:
-        pods.find(pod)
+    dial: Dial
+    host: str
+    secure: bool
+    segments: int
 
-    async def serve(socket: web.WebSocketResponse, protocol: str) -> None:
-        if protocol == TUNNEL:
-            await _Tunnel(socket, pods, pod).run()
-        else:
-            await _Channels(socket, pods, pod, ports).run()
+    async def answer(self, raw: web.BaseRequest) -> web.StreamResponse:
+        """Pass a request on, and the response back.
 
-    async def begin() -> Serve:
-        return serve
-
-    return StreamUpgrade((TUNNEL, V4) if not ports else (V4, TUNNEL), check, begin)
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) in _PORTS
-
-
-def _port(text: str) -> int:
-    if not _is_port(text):
-        raise bad_request(f"port {text!r} is not a number between 1 and 65535")
-    return int(text)
-
-
-async def _dialed(pods: PodStreams, pod: Object, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | str:
-    """Return a connection, or why there is none."""
-    try:
-        return await pods.dial(pod, port)
-    except (OSError, PodStreamUnavailable) as error:
-        cause = f"connect: {os.strerror(error.errno).lower()}" if isinstance(error, OSError) and error.errno else error
-        failed = f"failed to connect to localhost:{port}: {cause}"
-        return f"error forwarding port {port} to pod {pod['metadata']['uid']}, uid : {failed}"
-
-
-class _Channels:
-    """Forwarded ports as two channels each: data, and errors."""
-
-    def __init__(self, socket: web.WebSocketResponse, pods: PodStreams, pod: Object, ports: Sequence[int]) -> None:
-        self._socket, self._pods, self._pod, self._ports = socket, pods, pod, ports
-
-    async def run(self) -> None:
-        writers: dict[int, asyncio.StreamWriter] = {}
-        async with _tasks() as start:
-            for index, port in enumerate(self._ports):
-                for channel in (2 * index, 2 * index + 1):  # a client learns from it which port a channel has
-                    await self._socket.send_bytes(bytes((channel,)) + struct.pack("<H", port))
-            copies = []
-            for index, port in enumerate(self._ports):
-                found = await _dialed(self._pods, self._pod, port)
-                if isinstance(found, str):
-                    await self._socket.send_bytes(bytes((2 * index + 1,)) + found.encode())
-                    continue
-                reader, writers[2 * index] = found
-                copies.append(start(self._send(2 * index, reader)))
-            try:
-                if copies:
-                    ended = start(asyncio.wait(copies))
-                    await asyncio.wait((ended, start(self._receive(writers))), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for writer in writers.values():
-                    writer.close()
-
-    async def _receive(self, writers: Mapping[int, asyncio.StreamWriter]) -> None:
-        async for data in _messages(self._socket):
-            if (writer := writers.get(data[0])) is not None:
-                with suppress(ConnectionError):
-                    writer.write(data[1:])
-                    await writer.drain()
-
-    async def _send(self, channel: int, reader: asyncio.StreamReader) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(_CHUNK):
-                await self._socket.send_bytes(bytes((channel,)) + data)
-
-
-class _Forwarded(Struct):
-    """One connection of a tunnel: the stream for its errors, and the one for its data."""
-
-    port: int
-    error: int = 0
-    data: int = 0
-
-
-class _Tunnel:
-    """Forwarded ports through SPDY: each connection has two streams with the same ``requestID``."""
-
-    def __init__(self, socket: web.WebSocketResponse, pods: PodStreams, pod: Object) -> None:
-        self._socket, self._pods, self._pod = socket, pods, pod
-        self._session = SpdySession()
-        self._forwarded: dict[str, _Forwarded] = {}  # by ID of the request
-        self._writers: dict[int, asyncio.StreamWriter] = {}
-        self._early: dict[int, list[StreamData]] = {}  # data that came before the connection
-        self._copies: dict[int, asyncio.Task[None]] = {}
-
-    async def run(self) -> None:
-        async with _tasks() as start:
-            try:
-                async for message in _messages(self._socket):
-                    for event in self._session.receive(message):
-                        await self._handle(event, start)
-            except SpdyError:
-                return
-            finally:
-                for writer in self._writers.values():
-                    writer.close()
-
-    async def _handle(self, event: SpdyEvent, start: Callable[[Any], asyncio.Task[None]]) -> None:
-        match event:
-            case PingReceived():
-                await self._socket.send_bytes(event.frame)
-            case StreamOpened():
-                await self._open(event, start)
-            case StreamData() if event.stream in self._early:
-                self._early[event.stream].append(event)
-            case StreamData():
-                await self._write(event)
-            case StreamReset():
-                self._early.pop(event.stream, None)
-                if copy := self._copies.pop(event.stream, None):
-                    copy.cancel()
-
-    async def _open(self, event: StreamOpened, start: Callable[[Any], asyncio.Task[None]]) -> None:
-        headers = event.headers
-        port, kind, request = headers.get("port", ""), headers.get("streamtype", ""), headers.get("requestid", "")
-        if kind not in {"data", "error"} or not _is_port(port):
-            await self._socket.send_bytes(self._session.reset(event.stream))
-            return
-        await self._socket.send_bytes(self._session.reply(event.stream))
-        pair = self._forwarded.setdefault(request, _Forwarded(int(port)))
-        if kind == "error":
-            pair.error = event.stream
-        else:
-            pair.data = event.stream
-            self._early[event.stream] = []
-        if pair.error and pair.data:
-            del self._forwarded[request]
-            self._copies[pair.data] = start(self._forward(pair))
-
-    async def _forward(self, pair: _Forwarded) -> None:
-        """Connect, and copy what the pod sends; then both streams end."""
-        found = await _dialed(self._pods, self._pod, pair.port)
-        if isinstance(found, str):
-            self._early.pop(pair.data, None)
-            await self._socket.send_bytes(self._session.data(pair.error, found.encode(), finished=True))
-            await self._socket.send_bytes(self._session.data(pair.data, b"", finished=True))
-            return
-        reader, writer = found
-        self._writers[pair.data] = writer
+        Raises:
+            StatusError: 501, the request asks for another protocol.
+        """
+        if "Upgrade" in raw.headers:
+            raise StatusError(501, "NotImplemented", "WebSockets are not passed on; use kubectl port-forward")
+        parts = raw.rel_url.raw_path.lstrip("/").split("/", self.segments)
+        prefix = "/" + "/".join(parts[: self.segments])
+        query = f"?{raw.rel_url.raw_query_string}" if raw.rel_url.raw_query_string else ""
+        if len(parts) == self.segments:  # links of the pod's page are relative to it
+            return web.Response(status=301, headers={"Location": f"{prefix}/{query}"})
         try:
-            early = self._early[pair.data]
-            while early:
-                await self._write(early.pop(0))
-            del self._early[pair.data]
-            with suppress(ConnectionError):
-                while data_read := await reader.read(_CHUNK):
-                    await self._socket.send_bytes(self._session.data(pair.data, data_read))
-            await self._socket.send_bytes(self._session.data(pair.error, b"", finished=True))
-            await self._socket.send_bytes(self._session.data(pair.data, b"", finished=True))
+            reader, writer = await self.dial()
+        except (OSError, PodStreamUnavailable) as error:
+            cause = (
+                f"connect: {os.strerror(error.errno).lower()}" if isinstance(error, OSError) and error.errno else error
+            )
+            return _unreachable(f"dial tcp {self.host}: {cause}")
+        try:
+            if self.secure:
+                context = ssl.create_default_context()
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                await writer.start_tls(context)
+            writer.write(await self._request(raw, f"/{parts[-1]}{query}", prefix))
+            await writer.drain()
+            status, reason, headers = await _response_head(reader)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            writer.close()
+            return _unreachable("EOF" if isinstance(error, EOFError) else str(error))
+        try:
+            return await self._pass_back(raw, web.StreamResponse(status=status, reason=reason), headers, reader, prefix)
         finally:
-            del self._writers[pair.data]
-            self._copies.pop(pair.data, None)
             writer.close()
 
-    async def _write(self, event: StreamData) -> None:
-        writer = self._writers.get(event.stream)
-        if writer is None:  # the error stream, or one whose pod has closed it
-            return
-        with suppress(ConnectionError, RuntimeError):
-            writer.write(event.data)
-            if event.finished:
-                writer.write_eof()
-            await writer.drain()
+    async def _request(self, raw: web.BaseRequest, path: str, prefix: str) -> bytes:
+        body = await raw.read()
+        sent = [
+            (name, value)
+            for name, value in raw.headers.items()
+            if name.lower() not in _NOT_FORWARDED and not name.lower().startswith(_CREDENTIALS)
+        ]
+        added = [("Host", self.host), ("X-Forwarded-Uri", f"{prefix}{path}"), ("X-Forwarded-Host", raw.host),
+                 ("X-Forwarded-Proto", raw.scheme), ("Connection", "close")]  # fmt: skip
+        if body or raw.method in {"POST", "PUT", "PATCH"}:
+            added.append(("Content-Length", str(len(body))))
+        lines = [f"{raw.method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in (*added, *sent)), "", ""]
+        return "\r\n".join(lines).encode(errors="surrogateescape") + body
+
+    async def _pass_back(
+        self,
+        raw: web.BaseRequest,
+        response: web.StreamResponse,
+        headers: Sequence[tuple[str, str]],
+        reader: asyncio.StreamReader,
+        prefix: str,
+    ) -> web.StreamResponse:
+        known = {name.lower(): value for name, value in headers}
+        for name, value in headers:
+            if name.lower() == "location":
+                response.headers.add(name, self._moved(value, prefix))
+            elif name.lower() not in _HOP_BY_HOP:
+                response.headers.add(name, value)
+        chunked = known.get("transfer-encoding", "").lower().endswith("chunked")
+        has_body = raw.method != "HEAD" and response.status not in _NO_BODY
+        if has_body and (chunked or "content-length" not in known):
+            response.headers.popall("Content-Length", None)
+            response.enable_chunked_encoding()
+        length = None if chunked else known.get("content-length")
+        try:
+            await response.prepare(raw)
+            if has_body:
+                async for data in _body(reader, length, chunked=chunked):
+                    await response.write(data)
+            await response.write_eof()
+        except (EOFError, ValueError, OSError):  # the client sees that the body is not complete
+            if raw.transport is not None:
+                raw.transport.abort()
+        return response
+
+    def _moved(self, location: str, prefix: str) -> str:
+        """Return where a redirection leads for the client."""
+        own = f"{'https' if self.secure else 'http'}://{self.host}/"
+        if location.startswith(own):
+            location = location[len(own) - 1 :]
+        return f"{prefix}{location}" if location.startswith("/") and not location.startswith("//") else location
+
+
+def _unreachable(cause: str) -> web.Response:
+    return web.Response(status=503, text=f"error trying to reach service: {cause}")
+
+
+async def _response_head(reader: asyncio.StreamReader) -> tuple[int, str, list[tuple[str, str]]]:
+    """Return status, reason and headers of a response.
+
+    Raises:
+        ValueError: it is not HTTP.
+        EOFError: it ends before.
+        asyncio.LimitOverrunError: it is too long.
+    """
+    while True:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode(errors="surrogateescape").split("\r\n")
+        version, code, reason = [*lines[0].split(" ", 2), "", ""][:3]
+        if not version.startswith("HTTP/") or not (code.isascii() and code.isdecimal() and len(code) == 3):
+            raise ValueError(
+                f"net/http: HTTP/1.x transport connection broken: malformed HTTP response {lines[0][:80]!r}"
+            )
+        if int(code) >= 200:
+            fields = (line.partition(":") for line in lines[1:] if line)
+            return (
+                int(code),
+                reason if reason.isprintable() else "",
+                [(name.strip(), value.strip()) for name, _, value in fields if name.strip()],
+            )
+
+
+async def _body(reader: asyncio.StreamReader, length: str | None, *, chunked: bool) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives.
+
+    Raises:
+        ValueError: it is invalid.
+        EOFError: it is cut off.
+    """
+    if chunked:
+        while True:
+            size = (await reader.readline()).partition(b";")[0].strip()
+            if not _CHUNK_SIZE.fullmatch(size):
+                raise ValueError(f"invalid size of a chunk: {size[:20]!r}")
+            if not int(size, 16):
+                return
+            async for data in _exactly(reader, int(size, 16)):
+                yield data
+            await reader.readexactly(2)
+    elif length is not None:
+        if not (length.isascii() and length.isdecimal()) or len(length) > _LENGTH_DIGITS:
+            raise ValueError(f"invalid Content-Length {length[:20]!r}")
+        async for data in _exactly(reader, int(length)):
+            yield data
+    else:
+        while data := await reader.read(CHUNK):
+            yield data
+
+
+_LENGTH_DIGITS: Final = 18
+
+
+async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+    while size:
+        data = await reader.read(min(size, CHUNK))
+        if not data:
+            raise EOFError("the response was cut off")
+        size -= len(data)
+        yield data

@@ -16,6 +16,8 @@ Kubernetes 1.37 ``pkg/registry/core/pod/storage/eviction.go``; Kubernetes 1.37
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -28,6 +30,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiRespo
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
+from dra_kit.apiserver.kinds.pods import EphemeralContainersStrategy
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.managed_fields import (
     ApplyConflict,
@@ -40,12 +43,14 @@ from dra_kit.apiserver.managed_fields import (
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable, requested_container
 from dra_kit.apiserver.pod_streams import (
     PodStreams,
+    PodStreamUnavailable,
+    ProxiedRequest,
     StreamOptions,
     StreamUpgrade,
-    forward_ports,
     serve_attach,
     serve_exec,
 )
+from dra_kit.apiserver.port_forward import forward_ports
 from dra_kit.apiserver.requests import Query, WriteOptions
 from dra_kit.apiserver.status_errors import (
     StatusError,
@@ -71,7 +76,7 @@ from dra_kit.apiserver.verbs.write import (
     update,
 )
 from dra_kit.kubernetes.resource import names
-from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, ErrorKind, FieldError, invalid, required
+from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, ErrorKind, FieldError, go_quote, invalid, required
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
 
@@ -82,8 +87,8 @@ _TYPES: Final = {
 }
 
 
-Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | StreamUpgrade | None
-"""An answer; a log is streamed, None if it does not exist yet; some requests become WebSockets."""
+Served: TypeAlias = ApiResponse | AsyncGenerator[bytes, None] | StreamUpgrade | ProxiedRequest | None
+"""An answer; a log is streamed, None if it does not exist yet; some requests become WebSockets or are passed on."""
 _Handler: TypeAlias = Callable[[Api, Kind, ApiRequest], Awaitable[Served]]
 
 
@@ -185,6 +190,75 @@ def _attach(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
 def _stream_options(pod: Object, query: Query) -> StreamOptions:
     options = StreamOptions.parse(query)
     return replace(options, container=requested_container(pod, options.container))
+
+
+_SCHEMES: Final = ("", "http", "https")
+_PATH_OF_PROXY: Final = 7
+"""Segments of ``api/v1/namespaces/<namespace>/pods/<name>/proxy``."""
+
+
+def _place(kind: str, text: str) -> tuple[str, str, str]:
+    """Return scheme, name and port of ``<name>``, ``<name>:<port>`` or ``<scheme>:<name>:<port>``.
+
+    Raises:
+        StatusError: 400, it has another form.
+    """
+    parts = text.split(":")
+    scheme, name, port = parts if len(parts) == 3 else ("", parts[0], parts[1] if len(parts) == 2 else "")
+    if len(parts) > 3 or scheme not in _SCHEMES or not name:
+        raise bad_request(f"invalid {kind} request {go_quote(text)}")
+    return scheme or "http", name, port
+
+
+async def _proxy_pod(api: Api, kind: Kind, request: ApiRequest) -> ProxiedRequest:
+    """Pass a request on to a port of a pod, by default its first one."""
+    scheme, name, port = _place("pod", request.target.name)
+    pod = api.stored(kind, replace(request.target, name=name)).object
+    if not port:
+        declared = (item["containerPort"] for container in pod["spec"]["containers"]
+                    for item in container.get("ports") or ())  # fmt: skip
+        port = str(next(declared, 443 if scheme == "https" else 80))
+    if not (pod.get("status") or {}).get("podIP"):
+        raise bad_request("address not allowed")
+    return _proxied(api, pod, pod["status"]["podIP"], port, scheme)
+
+
+async def _proxy_service(api: Api, kind: Kind, request: ApiRequest) -> ProxiedRequest:
+    """Pass a request on to a ready pod of a Service, by the name or the number of its port."""
+    scheme, name, port = _place("service", request.target.name)
+    namespace, nowhere = request.target.namespace, f'no endpoints available for service "{name}"'
+    if port.isascii() and port.isdecimal():
+        service = api.stored(kind, replace(request.target, name=name)).object
+        ports = service["spec"].get("ports") or ()
+        found = [item for item in ports if str(item["port"]) == port]
+        if not found:
+            raise StatusError(503, "ServiceUnavailable", f"no service port {port} found for service {go_quote(name)}")
+        port = found[0].get("name", "")
+    ready = []
+    for item in api.listed("endpointslices.discovery.k8s.io", f"{namespace}/"):
+        if (item["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name:
+            numbers = [entry["port"] for entry in item.get("ports") or () if (entry.get("name") or "") == port]
+            for endpoint in item.get("endpoints") or ():
+                pod = api.lookup("pods", f"{namespace}/{(endpoint.get('targetRef') or {}).get('name', '')}")
+                if pod is not None and (endpoint.get("conditions") or {}).get("ready") is not False:
+                    ready += [(pod, number) for number in numbers if number]
+    if not ready:
+        raise StatusError(503, "ServiceUnavailable", nowhere)
+    pod, number = secrets.choice(ready)
+    return _proxied(api, pod, (pod.get("status") or {}).get("podIP", ""), str(number), scheme)
+
+
+def _proxied(api: Api, pod: Object, address: str, port: str, scheme: str) -> ProxiedRequest:
+    streams = api.pod_streams
+    if streams is None:
+        raise StatusError(501, "", "this cluster runs no containers, so there is nothing to connect to")
+
+    async def dial() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 1 << 16):
+            raise PodStreamUnavailable(f"lookup tcp/{port}: unknown port")
+        return await streams.dial(pod, int(port))
+
+    return ProxiedRequest(dial, f"{address}:{port}", scheme == "https", _PATH_OF_PROXY)
 
 
 _BINDING: Final = Kind("", "pods", "Binding", True, {"v1": "core/v1.Binding"})
@@ -575,25 +649,22 @@ def _not_served(plural: str, subresource: str, cause: str) -> StatusError:
 
 STATUS_VERBS: Final = ("get", "patch", "update")
 _PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
-_NO_PROXY: Final = "the sandbox does not forward HTTP requests; use kubectl port-forward"
-_NO_DEBUGGER: Final = (
-    "containers of the sandbox are local processes; use kubectl exec, or run a debugger on the machine of the sandbox"
-)
+_NO_KUBELET_API: Final = "the kubelets of the sandbox have no HTTP API; use kubectl logs, exec or port-forward"
 _NO_LIMITS: Final = "the sandbox does not limit the resources of containers; create the pod again with other ones"
 SUBRESOURCES: Final[Mapping[str, Mapping[str, Subresource]]] = {
-    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY))},
+    "nodes": {"proxy": Subresource("NodeProxyOptions", _PROXY_VERBS, _refuse(_NO_KUBELET_API))},
     "pods": {
         "attach": Subresource("PodAttachOptions", ("create", "get"), _stream(_attach)),
         "binding": Subresource("Binding", ("create",), _bind_pod),
-        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_DEBUGGER))),
+        "ephemeralcontainers": Subresource("Pod", STATUS_VERBS, serve_part(EphemeralContainersStrategy())),
         "eviction": Subresource("Eviction", ("create",), _evict_pod, "policy/v1"),
         "exec": Subresource("PodExecOptions", ("create", "get"), _stream(_exec)),
         "log": Subresource("Pod", ("get",), _log),
         "portforward": Subresource("PodPortForwardOptions", ("create", "get"), _stream(forward_ports)),
-        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY)),
+        "proxy": Subresource("PodProxyOptions", _PROXY_VERBS, _proxy_pod),
         "resize": Subresource("Pod", STATUS_VERBS, serve_part(_ReadOnlyStrategy("pods", _NO_LIMITS))),
     },
-    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _refuse(_NO_PROXY))},
+    "services": {"proxy": Subresource("ServiceProxyOptions", _PROXY_VERBS, _proxy_service)},
     "namespaces": {"finalize": Subresource("Namespace", ("update",), _finalize)},
     "serviceaccounts": {"token": Subresource("TokenRequest", ("create",), _request_token, "authentication.k8s.io/v1")},
     **{name: {"scale": Subresource("Scale", STATUS_VERBS, _serve_scale, "autoscaling/v1")} for name in SCALABLE},

@@ -244,7 +244,7 @@ _of_thread: Final = threading.local()
 
 
 def running_generator() -> GeneratorThread | None:
-    """Return the generator in whose thread this is called; None in other threads."""
+    """Return the generator that the current thread runs; None in other threads."""
     found: GeneratorThread | None = getattr(_of_thread, "generator", None)
     return found
 

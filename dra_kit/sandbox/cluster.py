@@ -17,7 +17,7 @@ from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, InternalError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
@@ -49,6 +49,7 @@ from dra_kit.sandbox.kubelet.environment import NodeShape, check_shapes, node_sh
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
 from dra_kit.sandbox.service_proxy import ServiceProxy
+from dra_kit.sandbox.stories.facts import ContainerResources
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     """
 
     nodes: int = 1
-    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    gates: Release = field(default_factory=Release.of)
     runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     time_scale: float = 1.0
     port: int = 0
@@ -425,10 +426,14 @@ class Sandbox:
         report = self._report(namespace, pod, container)
         return report.mounts if report else {}
 
-    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
+    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         report = self._report(namespace, pod, container)
-        return report.status.resources.cpus if report else ""
+        if report is None:
+            return ContainerResources()
+        found, rdt = report.status.resources, report.edits.intel_rdt
+        rdt_class = found.rdt_class or (rdt.clos_id if rdt else "")
+        return ContainerResources(found.cpus, found.memory_nodes, found.hugepages, rdt_class)
 
     async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError, TargetError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import (
     SandboxDriver,
@@ -123,6 +123,7 @@ def sandbox(
     time_scale: float = 10.0,
     timeout: float = 60.0,
     network_namespaces: bool = False,
+    containers: Literal["process", "podman"] = "process",
     node_capacity: Mapping[str, Mapping[str, str]] | None = None,
     node_labels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[TestBed]:
@@ -143,6 +144,7 @@ def sandbox(
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.
         network_namespaces: give pods network namespaces, for hooks that move interfaces; only root can create them.
+        containers: ``podman`` runs containers in their images, which are in this user's storage; it needs podman 4.3.
         node_capacity: capacity of nodes instead of this machine's, by node name: ``{"node-1": {"cpu": "64"}}``; ``*``
             is every node.
         node_labels: labels of nodes, by node name; ``*`` is every node.
@@ -158,13 +160,14 @@ def sandbox(
         raise error.with_traceback(None) from None  # the message has the author's line
     for role in _ROLES:
         import_module(role)
-    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    gates = Release.alpha() if alpha else Release.of()
     sandbox_settings = SandboxSettings(
         nodes=nodes,
         gates=gates,
         time_scale=time_scale,
         edited=tuple(editable),
         network_namespaces=network_namespaces,
+        containers=containers,
         shapes={
             node: NodeShape(capacity=(node_capacity or {}).get(node, {}), labels=(node_labels or {}).get(node, {}))
             for node in {**(node_capacity or {}), **(node_labels or {})}

@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="run the tests that use the fixture dra on this real cluster, where the driver is deployed",
     )
+    group.addoption(
+        "--dra-containers",
+        choices=("process", "podman"),
+        default="process",
+        help="run the containers of the sandbox as processes (the default), or have podman run them in their images",
+    )
     parser.addini(
         "dra_target",
         "the driver: module:attr, ./file.py or a project folder; one line for each driver",
@@ -131,6 +137,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
             *targets,
             settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
             editable=[*pytestconfig.getini("dra_editable"), *filter(None, [pytestconfig.getini("dra_hardware")])],
+            containers=pytestconfig.getoption("--dra-containers"),
         )
     with ExitStack() as stack:
         try:

@@ -13,6 +13,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, KubeError
+from dra_kit.sandbox.stories.facts import ContainerResources
 
 
 class RemoteDriverControl:
@@ -132,9 +133,9 @@ class RealCluster:
         """See :func:`dra_kit.testing.real.printed_mounts`."""
         return printed_mounts(await self.output(namespace, pod, container))
 
-    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
-        """See :func:`dra_kit.testing.real.printed_cpus`."""
-        return printed_cpus(await self.output(namespace, pod, container))
+    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+        """See :func:`dra_kit.testing.real.printed_resources`."""
+        return printed_resources(await self.output(namespace, pod, container))
 
     async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
         """Return what the first container that prints its interfaces shows, see :func:`printed_interfaces`."""
@@ -175,6 +176,7 @@ async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> Async
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 _DEVICE_FILE = re.compile(r"([bc])[rwxsStT-]{9}\S*\s+\d+\s+\S+\s+\S+\s+(\d+),\s*(\d+)\s.*?\s(/\S+)")
 _CPUS = re.compile(r"Cpus_allowed_list:\s*(\S+)")
+_MEMORY_NODES = re.compile(r"Mems_allowed_list:\s*(\S+)")
 _INTERFACE = re.compile(r"\s*([^\s:/]+):(?:\s*\d+){16}\s*")
 _OF_EVERY_POD = frozenset({"lo", "eth0"})
 _MOUNT = re.compile(r"\d+ \d+ \d+:\d+ (\S+) (\S+) \S+ .*?- \S+ \S+ \S+")
@@ -198,10 +200,10 @@ def printed_mounts(output: str) -> Mapping[str, str] | None:
     return {match[2]: match[1] for match in _lines(_MOUNT, output)} or None
 
 
-def printed_cpus(output: str) -> str | None:
-    """Return the CPUs in a printed ``/proc/self/status``, such as ``0-3,8`` (proc_pid_status(5)); None without any."""
-    found = _lines(_CPUS, output)
-    return found[-1][1] if found else None
+def printed_resources(output: str) -> ContainerResources:
+    """Return the CPUs and memory nodes in a printed ``/proc/self/status`` (proc_pid_status(5)); no others."""
+    cpus, nodes = (_lines(pattern, output) for pattern in (_CPUS, _MEMORY_NODES))
+    return ContainerResources(cpus[-1][1] if cpus else None, nodes[-1][1] if nodes else None, None, None)
 
 
 def printed_interfaces(output: str) -> Sequence[str] | None:

@@ -16,14 +16,15 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
+from dra_kit.sandbox.stories.facts import ContainerResources
 from dra_kit.sandbox.stories.runner import StoryResult, run_story
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing.real import (
     RemoteDriverControl,
-    printed_cpus,
     printed_device_nodes,
     printed_interfaces,
     printed_mounts,
+    printed_resources,
     printed_variables,
 )
 from tests.cluster.access import Access, granted
@@ -131,9 +132,9 @@ class RealCluster:
         """What the container printed of its mounts."""
         return printed_mounts(await self.output(namespace, pod, container))
 
-    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
-        """The CPUs in the status that the container printed."""
-        return printed_cpus(await self.output(namespace, pod, container))
+    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+        """The CPUs and memory nodes in the status that the container printed."""
+        return printed_resources(await self.output(namespace, pod, container))
 
     async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
         """The interfaces that the first container printed that shows any."""

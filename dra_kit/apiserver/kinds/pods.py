@@ -21,8 +21,17 @@ from dra_kit.apiserver.node_authorization import MIRROR, spec_references
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, text_cell, true_condition
-from dra_kit.kubernetes.release import FeatureGates
-from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, unsupported
+from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.resource.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    unsupported,
+)
+from dra_kit.kubernetes.resource.names import dns_label
 from dra_kit.kubernetes.resource.new_object import set_pod_defaults, validate_new_object
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
 from dra_kit.kubernetes.values.json import Object
@@ -99,7 +108,10 @@ class PodStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check containers, claims and resources, and that a pod with scheduling gates has no node."""
-        return [*validate_new_object(obj, "Pod", context.gates), *pod_resource_errors(obj.get("spec") or {})]
+        errors = [*validate_new_object(obj, "Pod", context.gates), *pod_resource_errors(obj.get("spec") or {})]
+        if (obj.get("spec") or {}).get("ephemeralContainers"):
+            errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        return errors
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -133,6 +145,71 @@ class PodStrategy(Strategy):
             return requested if requested >= 0 else 1
         own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
         return own
+
+
+class EphemeralContainersStrategy(PodStrategy):
+    """The subresource ``ephemeralcontainers``: containers that are added to a running pod, as by ``kubectl debug``."""
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
+        """Retain everything else."""
+        added = (obj.get("spec") or {}).get("ephemeralContainers")
+        obj["spec"] = {**old["spec"], **({"ephemeralContainers": added} if added else {})}
+        if not added:
+            obj["spec"].pop("ephemeralContainers", None)
+        for field in _WITH_SPEC:
+            obj["metadata"].pop(field, None)
+            if field in old["metadata"]:
+                obj["metadata"][field] = old["metadata"][field]
+        super().prepare_for_update(obj, old, context)
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check the containers that are added, and that none is changed or removed."""
+        if MIRROR in (old["metadata"].get("annotations") or {}):
+            return [forbidden("", "static pods do not support ephemeral containers")]
+        spec, path = obj["spec"], "spec.ephemeralContainers"
+        errors = [*_ephemeral_errors(spec, path)]
+        found = {item.get("name", ""): item for item in spec.get("ephemeralContainers") or ()}
+        for item in old["spec"].get("ephemeralContainers") or ():
+            name = item["name"]
+            if name not in found:
+                errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be removed\n'))
+            elif _without_empty(found[name]) != _without_empty(item):
+                errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed\n'))
+        return errors
+
+
+_WITH_SPEC: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+_OF_REGULAR: Final = ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+                      "resizePolicy", "restartPolicy", "restartPolicyRules")  # fmt: skip
+"""Fields that ephemeral containers may not have."""
+
+
+def _ephemeral_errors(spec: Object, path: str) -> Iterator[FieldError]:
+    others = {item["name"] for field in ("containers", "initContainers") for item in spec.get(field) or ()}
+    seen: set[str] = set()
+    for place, item in enumerate(spec.get("ephemeralContainers") or ()):
+        at, name, target = f"{path}[{place}]", item.get("name", ""), item.get("targetContainerName", "")
+        if not name:
+            yield required(f"{at}.name")
+        else:
+            yield from (invalid(f"{at}.name", name, problem) for problem in dns_label(name))
+        if not item.get("image"):
+            yield required(f"{at}.image")
+        if name in others | seen:
+            yield duplicate(f"{at}.name", name)
+        seen.add(name)
+        if target and target not in others:
+            yield not_found(f"{at}.targetContainerName", target)
+        for field in _OF_REGULAR:
+            if item.get(field):
+                yield forbidden(f"{at}.{field}", "cannot be set for an Ephemeral Container")
+        for number, mount in enumerate(item.get("volumeMounts") or ()):
+            for field in ("subPath", "subPathExpr"):
+                if mount.get(field):
+                    below = f"{at}.volumeMounts[{number}].{field}"
+                    yield forbidden(below, "cannot be set for an Ephemeral Container")
 
 
 def _tolerate_lost_nodes(spec: Object) -> None:
@@ -312,7 +389,7 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def drop_gated_fields(spec: Object, old: Object, gates: FeatureGates) -> None:
+def drop_gated_fields(spec: Object, old: Object, gates: Release) -> None:
     """Remove the fields of a pod spec whose features are off, unless the old one has them too, in place."""
     if "GenericWorkload" not in gates and "schedulingGroup" not in old:
         spec.pop("schedulingGroup", None)

@@ -41,6 +41,11 @@ def containers(pod: ObjectView) -> list[ObjectView]:
     return list(pod["spec"].get("containers") or ())
 
 
+def ephemeral_containers(pod: ObjectView) -> list[ObjectView]:
+    """Return the containers that were added for debugging, in the order of the spec."""
+    return list(pod["spec"].get("ephemeralContainers") or ())
+
+
 def is_sidecar(init_container: ObjectView) -> bool:
     """Return whether an init container runs next to the regular ones (KEP-753)."""
     return init_container.get("restartPolicy") == "Always"

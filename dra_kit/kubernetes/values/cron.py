@@ -93,7 +93,7 @@ def read_zone(name: str) -> dt.tzinfo:
     """Return a time zone by its name in the IANA database.
 
     Raises:
-        ScheduleError: there is none of this name.
+        ScheduleError: no time zone has this name.
     """
     if not all(_ZONE_PART.fullmatch(part) for part in name.split("/")):
         raise ScheduleError(f"unknown time zone {name}")

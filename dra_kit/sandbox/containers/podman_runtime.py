@@ -41,6 +41,8 @@ _OWN_CODES: Final = frozenset((125, 126, 127))
 _START_ERROR: Final = 128
 _VARIABLES: Final = "sandbox.dra-kit/variables"
 """The kind of the CDI devices that give containers their variables."""
+VARIABLES_FILE: Final = f"{_VARIABLES.replace('/', '-')}-"
+"""With what the names of their CDI files begin."""
 # podman's own are higher than what a process in a container of this machine may set, even as root
 _LIMITS: Final = (("nofile", resource.RLIMIT_NOFILE, 65536), ("nproc", resource.RLIMIT_NPROC, 16384))
 _SHARES_NETWORK: Final = ("--network=host", "--cgroups=disabled", "--pull=never")
@@ -153,8 +155,7 @@ class PodmanRuntime(ProcessRuntime):
             await self._have(config.image)
         try:
             await self._processes.enter()  # replaces a holder of the namespaces that was killed
-            variables = self._write_variables(container)
-            options = [f"--name={name}", *variables, *self._options(container)]
+            options = [f"--name={name}", *self._write_variables(container), *self._options(container)]
             await self._podman("create", *options, *_command(config))
             known = json.loads(await self._podman("inspect", "--format={{json .Config.Env}}", name))
         except (PodmanError, SandboxError) as error:
@@ -221,7 +222,7 @@ class PodmanRuntime(ProcessRuntime):
         return [f"--device={_VARIABLES}={name}"]
 
     def _variables_file(self, identity: str) -> Path:
-        return self._cdi / f"{_VARIABLES.replace('/', '-')}-{self._name(identity)}.json"
+        return self._cdi / f"{VARIABLES_FILE}{self._name(identity)}.json"
 
     async def _have(self, image: str) -> None:
         """Have an image in the storage of the node.

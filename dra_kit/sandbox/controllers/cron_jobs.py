@@ -67,7 +67,8 @@ class _Planner:
     def __init__(self, cron_job: ObjectView, jobs: Collection[ObjectView], now: dt.datetime) -> None:
         self._cron_job, self._spec, self._jobs, self._now = cron_job, cron_job["spec"], jobs, now
         status = cron_job.get("status") or {}
-        self._active: list[ObjectView] = list(status.get("active") or ())
+        # other clients may write anything
+        self._active: list[ObjectView] = [item for item in status.get("active") or () if {"name", "uid"} <= item.keys()]
         self._last: str | None = status.get("lastScheduleTime")
         self._success: str | None = status.get("lastSuccessfulTime")
         self._events: list[_Event] = []
@@ -170,7 +171,7 @@ class _Planner:
         """Return since when times count, the last of them that has come, and about how many have.
 
         Raises:
-            ScheduleError: there are no times.
+            ScheduleError: the schedule has no times.
         """
         since = dt.datetime.fromisoformat(self._last or self._cron_job["metadata"]["creationTimestamp"])
         if deadline and (seconds := self._spec.get("startingDeadlineSeconds")) is not None:
@@ -295,7 +296,7 @@ class CronJobController:
         found: list[ObjectView] = [job for job in self._informers.objects(JOBS).values() if owns(cron_job, job)]
         known = {job["metadata"]["uid"] for job in found}
         for item in (cron_job.get("status") or {}).get("active") or ():
-            if item["uid"] not in known:
+            if {"name", "uid"} <= item.keys() and item["uid"] not in known:
                 with suppress(NotFound):
                     job = await self._client.get(JOBS, item["name"], cron_job["metadata"]["namespace"])
                     if job["metadata"]["uid"] == item["uid"]:

@@ -422,7 +422,8 @@ class _Planner:
                 if index in seen or not _is_valid(index, self._job):
                     useless.append(pod)
                 seen.add(index)
-        others = [pod for pod in ranked if pod not in useless]
+        removed = {pod["metadata"]["uid"] for pod in useless}
+        others = [pod for pod in ranked if pod["metadata"]["uid"] not in removed]
         return useless + others[: max(len(others) - wanted, 0)]
 
     def _index_backs_off(self, index: int) -> bool:

@@ -21,7 +21,7 @@ from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.log import OutputReader
 from dra_kit.sandbox.containers.node_namespace import LOCALHOST, NodeNamespace, NodePlaces
-from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
+from dra_kit.sandbox.containers.podman_runtime import VARIABLES_FILE, PodmanRuntime
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
 from dra_kit.sandbox.drivers.accounts import RoleCredentials
@@ -241,7 +241,7 @@ class SandboxNode:
         For an empty name the files of all drivers, and all files for a driver that was started by others.
         """
         names = [driver] if driver in self.drivers else [] if driver else list(self.drivers)
-        files = _files(self.cdi_dir)
+        files = (path for path in _files(self.cdi_dir) if not path.name.startswith(VARIABLES_FILE))
         return [path for path in files if not names or any(name in path.name for name in names)]
 
     def cdi_specs(self, driver: str, claims: Collection[str]) -> dict[str, Mapping[str, Any]]:

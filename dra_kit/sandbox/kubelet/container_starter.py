@@ -16,7 +16,13 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import CONFIG_MAPS, SECRETS, SERVICES
 from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
-from dra_kit.kubernetes.resource.objects import init_containers, object_key, pod_reference, should_restart
+from dra_kit.kubernetes.resource.objects import (
+    ephemeral_containers,
+    init_containers,
+    object_key,
+    pod_reference,
+    should_restart,
+)
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
@@ -285,7 +291,8 @@ def record_pod_event(
     who = pod_reference(pod)
     part = ""
     if container:
-        init = any(item["name"] == container for item in init_containers(pod))
-        part = f"spec.{'initContainers' if init else 'containers'}{{{container}}}"
+        fields = (("initContainers", init_containers(pod)), ("ephemeralContainers", ephemeral_containers(pod)))
+        found = (field for field, items in fields if any(item["name"] == container for item in items))
+        part = f"spec.{next(found, 'containers')}{{{container}}}"
     regarding = ObjectReference("v1", "Pod", who.name, who.uid, who.namespace, part)
     recorder.record(regarding, type, reason=reason, action=_ACTIONS[reason], note=note)

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from dra_kit.kubernetes.resource.objects import (
     containers,
+    ephemeral_containers,
     format_time,
     init_containers,
     is_deleted,
@@ -92,6 +93,11 @@ def pod_status(pod: ObjectView, seen: ObservedPod, *, now: dt.datetime, address:
         status |= {"podIP": address, "podIPs": [{"ip": address}]}
     if inits:
         status["initContainerStatuses"] = inits
+    if added := ephemeral_containers(pod):
+        statuses = [_container_status(pod, item, seen) for item in added]
+        status["ephemeralContainerStatuses"] = [
+            {name: value for name, value in item.items() if name != "started"} | {"ready": False} for item in statuses
+        ]
     generation = pod["metadata"].get("generation")
     if generation is not None:
         status["observedGeneration"] = generation

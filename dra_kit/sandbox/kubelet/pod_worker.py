@@ -21,6 +21,7 @@ from dra_kit.client.resources import PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubernetes.resource.objects import (
     containers,
+    ephemeral_containers,
     grace_seconds,
     init_containers,
     is_deleted,
@@ -194,6 +195,10 @@ class PodWorker:
             if container["name"] in next_steps.start
             and (wait := await self._starter.start(self._pod, container, latest.get(container["name"]))) is not None
         ]
+        for container in ephemeral_containers(self._pod):  # they start at any time, and once
+            if container["name"] not in latest:
+                wait = await self._starter.start(self._pod, container, None)
+                waits += [] if wait is None else [wait]
         self._probes.follow(self._pod, self._statuses())
         await self._report()
         if self._volumes_until < math.inf:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
@@ -232,11 +233,16 @@ class PodProbes:
     async def _check(self, pod_uid: str, port: int, service: str, timeout: float) -> ProbeResult:
         """Ask a server of a pod, at any port, also in a network that only the runtime reaches."""
         connections = RelayedConnections()
-        with tempfile.TemporaryDirectory(prefix="dra-kit-probe-") as directory:
-            path = Path(directory) / "grpc"
-            server = await asyncio.start_unix_server(
-                connections.to(partial(self._runtime.dial, pod_uid, port)), path, limit=_BLOCK
-            )
+        accept = connections.to(partial(self._runtime.dial, pod_uid, port))
+        with ExitStack() as stack:
+            try:
+                directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="dra-kit-probe-"))
+                descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.callback(os.close, descriptor)
+                path = f"/proc/self/fd/{descriptor}/grpc"  # short enough for the address of a socket
+                server = await asyncio.start_unix_server(accept, path, limit=_BLOCK)
+            except OSError as error:
+                raise KubeletError(f"the probe cannot be carried out: {error}") from None
             try:
                 return await check_grpc(f"unix:{path}", service, timeout, shown=f"{self._address}:{port}")
             finally:

@@ -126,8 +126,8 @@ class Cluster(Protocol):
         """Return the node's path of each mount of the container, by path in the container; None if unknown."""
         ...
 
-    async def cpuset(self, namespace: str, pod: str, container: str) -> str | None:
-        """Return the CPUs that the container may use, such as ``0-3,8``; empty for all, None if unknown."""
+    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+        """Return what hooks and CDI restrict of a container."""
         ...
 
     async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
@@ -158,15 +158,31 @@ class Cluster(Protocol):
         ...
 
 
+class ContainerResources(Struct, frozen=True):
+    """What hooks and CDI restrict of a container; each is None if unknown.
+
+    Attributes:
+        cpuset: the CPUs that it may use, such as ``0-3,8``; empty for all.
+        memory_nodes: the memory nodes that it may use; empty for all.
+        hugepages: bytes by page size, such as ``{"2MB": 4194304}``.
+        rdt_class: its class of resctrl (Intel RDT); empty for none.
+    """
+
+    cpuset: str | None = ""
+    memory_nodes: str | None = ""
+    hugepages: Mapping[str, int] | None = field(default_factory=dict)
+    rdt_class: str | None = ""
+
+
 class ContainerFacts(Struct, frozen=True):
     """A container: how it exited (None if it has not), its environment, its output, and the health of its devices.
 
     ``device_nodes`` has the type and numbers of its device files (``c 195:0``) by path. ``mounts`` has the paths on the
-    node by the paths in the container. ``cpuset`` has the CPUs that it may use (``0-3,8``), and is empty for all. The
-    three are None if unknown. ``health`` has ``Healthy``, ``Unhealthy`` or
-    ``Unknown`` for each device, by the pod's name of the claim, followed by ``/<request>`` if the container names a
-    request (``allocatedResourcesStatus``, KEP-4680). ``device_health`` has the same by the ``resourceID`` of each
-    device: its CDI name, or ``<driver>/<pool>/<device>``.
+    node by the paths in the container. Both are None if unknown. ``cpuset``, ``memory_nodes``, ``hugepages`` and
+    ``rdt_class`` are those of :class:`ContainerResources`. ``health`` has ``Healthy``, ``Unhealthy`` or ``Unknown`` for
+    each device, by the pod's name of the claim, followed by ``/<request>`` if the container names a request
+    (``allocatedResourcesStatus``, KEP-4680). ``device_health`` has the same by the ``resourceID`` of each device: its
+    CDI name, or ``<driver>/<pool>/<device>``.
     """
 
     exit_code: int | None = None
@@ -177,6 +193,9 @@ class ContainerFacts(Struct, frozen=True):
     device_nodes: Mapping[str, str] | None = field(default_factory=dict)
     mounts: Mapping[str, str] | None = field(default_factory=dict)
     cpuset: str | None = ""
+    memory_nodes: str | None = ""
+    hugepages: Mapping[str, int] | None = field(default_factory=dict)
+    rdt_class: str | None = ""
 
 
 class PodFacts(Struct, frozen=True):
@@ -262,6 +281,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
     for container in (item["name"] for item in pod["spec"]["containers"]):
         state = states.get(container, {})
         if "running" in state or "terminated" in state:
+            resources = await cluster.resources(namespace, name, container)
             containers[container] = ContainerFacts(
                 exit_code=state.get("terminated", {}).get("exitCode"),
                 environment=await cluster.environment(namespace, name, container),
@@ -270,7 +290,10 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
                 device_health=health[container],
                 device_nodes=await cluster.device_nodes(namespace, name, container),
                 mounts=await cluster.mounts(namespace, name, container),
-                cpuset=await cluster.cpuset(namespace, name, container),
+                cpuset=resources.cpuset,
+                memory_nodes=resources.memory_nodes,
+                hugepages=resources.hugepages,
+                rdt_class=resources.rdt_class,
             )
     conditions = [
         f"condition {item['type']}={item['status']} {item.get('reason', '')}: {item.get('message', '')}"

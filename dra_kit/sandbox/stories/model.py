@@ -144,6 +144,16 @@ class ContainerExpectation(StoryPart):
         default=None,
         description='The CPUs that the container may use, such as `"0-3,8"`; `""`: all, because no hook has set any.',
     )
+    memory_nodes: Numbers | None = Field(
+        default=None, description='The memory nodes that the container may use, such as `"0-1"`; `""`: all.'
+    )
+    hugepages: Mapping[str, int] | None = Field(
+        default=None,
+        description="Limits of huge pages in bytes by page size, such as `{2MB: 4194304}`; `{}`: no limit is set.",
+    )
+    rdt_class: str | None = Field(
+        default=None, description='The class of the container in resctrl (Intel RDT); `""`: none.'
+    )
     output: Texts = Field(default=(), description="The output of the container contains all of these texts.")
     health: Mapping[str, Health | Mapping[str, Health]] = Field(
         default={},

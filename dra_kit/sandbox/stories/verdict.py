@@ -110,8 +110,17 @@ def _container(
     yield from _values(subject, "environment", expected.environment, container.environment or None, facts)
     yield from _values(subject, "device_nodes", expected.device_nodes, container.device_nodes, facts)
     yield from _values(subject, "mounts", expected.mounts, container.mounts, facts)
-    if expected.cpuset is not None:
-        yield from _cpuset(f"{subject}, cpuset", expected.cpuset, container.cpuset)
+    for name in ("cpuset", "memory_nodes"):
+        if (numbers := getattr(expected, name)) is not None:
+            yield from _numbers(f"{subject}, {name}", numbers, getattr(container, name))
+    if expected.hugepages is not None and expected.hugepages != container.hugepages:
+        wanted = _pages(expected.hugepages)
+        yield Mismatch(
+            f"{subject}, hugepages", wanted, _unknown(container.hugepages) or _pages(container.hugepages or {})
+        )
+    if expected.rdt_class is not None and expected.rdt_class != container.rdt_class:
+        got_class = _unknown(container.rdt_class) or container.rdt_class or "none"
+        yield Mismatch(f"{subject}, rdt_class", expected.rdt_class or "none", got_class)
     for claim, health in expected.health.items():
         reported = container.device_health.get(claim, {})
         for device, state in health.items() if isinstance(health, Mapping) else [("", health)]:
@@ -153,11 +162,19 @@ def _interfaces(subject: str, expected: Sequence[str], names: Sequence[str] | No
         yield Mismatch(subject, ", ".join(expected) or "none", ", ".join(names) or "none")
 
 
-def _cpuset(subject: str, expected: str, cpus: str | None) -> Iterator[Mismatch]:
-    if cpus is None:
+def _numbers(subject: str, expected: str, found: str | None) -> Iterator[Mismatch]:
+    if found is None:
         yield Mismatch(subject, expected or "all", "not known; have the container run cat /proc/self/status")
-    elif parse_numbers(expected) != parse_numbers(cpus):
-        yield Mismatch(subject, expected or "all", cpus or "all")
+    elif parse_numbers(expected) != parse_numbers(found):
+        yield Mismatch(subject, expected or "all", found or "all")
+
+
+def _pages(limits: Mapping[str, int]) -> str:
+    return ", ".join(f"{size}: {limit}" for size, limit in sorted(limits.items())) or "no limit"
+
+
+def _unknown(value: object) -> str:
+    return "not known on a real cluster; leave it out there" if value is None else ""
 
 
 def _values(

@@ -154,16 +154,6 @@ async def test_a_pod_in_the_network_of_its_node_has_its_ports_there(client: Clie
     assert [port["hostPort"] for port in made["spec"]["containers"][0]["ports"]] == [80, 81]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_http_requests_are_not_forwarded_to_pods(client: Client, http: Http, method: str) -> None:
-    await client.create(PODS, pod())
-
-    status, answer, _ = await http(method, f"{PATH}/proxy")
-
-    assert (status, answer["reason"]) == (501, "NotImplemented")
-    assert answer["message"].endswith("use kubectl port-forward")
-
-
 async def test_resources_of_a_running_pod_are_read_but_not_changed(client: Client, http: Http) -> None:
     await client.create(PODS, pod())
 
@@ -173,6 +163,82 @@ async def test_resources_of_a_running_pod_are_read_but_not_changed(client: Clien
     assert answer["message"].endswith("create the pod again with other ones")
     assert (await http("GET", f"{PATH}/resize"))[1] == (await http("GET", PATH))[1]
     assert (await http("PUT", f"{PATH}/resize", pod("other")))[0] == 400
+
+
+DEBUGGER = {"name": "debugger", "image": "busybox:stable", "targetContainerName": "main", "stdin": True}
+PATCH = "application/strategic-merge-patch+json"
+
+
+async def add_debugger(http: Http, *containers: Object) -> tuple[int, Any]:
+    change = {"spec": {"ephemeralContainers": list(containers)}}
+    status, answer, _ = await http("PATCH", f"{PATH}/ephemeralcontainers", change, content_type=PATCH)
+    return status, answer
+
+
+async def test_debugger_is_added_to_a_pod_and_nothing_else_changes(client: Client, http: Http) -> None:
+    before = await client.create(PODS, pod())
+    change = {"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True, "ephemeralContainers": [DEBUGGER]}}
+
+    status, answer, _ = await http("PATCH", f"{PATH}/ephemeralcontainers", change, content_type=PATCH)
+
+    assert status == 200
+    assert answer["spec"].pop("ephemeralContainers") == [
+        {
+            **DEBUGGER, "resources": {}, "imagePullPolicy": "IfNotPresent",
+            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+        }
+    ]  # fmt: skip
+    assert answer["spec"] == before["spec"]
+    assert answer["metadata"].get("labels") == before["metadata"].get("labels")
+    assert answer["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"image": None}, "spec.ephemeralContainers[0].image: Required value"),
+        ({"name": "main"}, 'spec.ephemeralContainers[0].name: Duplicate value: "main"'),
+        ({"targetContainerName": "x"}, 'spec.ephemeralContainers[0].targetContainerName: Not found: "x"'),
+        (
+            {"ports": [{"containerPort": 80, "protocol": "TCP"}]},
+            "spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container",
+        ),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a"}]},
+            (
+                "spec.ephemeralContainers[0].volumeMounts[0].subPath: "
+                "Forbidden: cannot be set for an Ephemeral Container"
+            ),
+        ),
+    ],
+)
+async def test_invalid_debugger_is_rejected(client: Client, http: Http, change: Object, error: str) -> None:
+    await client.create(PODS, pod())
+
+    status, answer = await add_debugger(http, {**DEBUGGER, **change})
+
+    assert (status, answer["message"]) == (422, f'Pod "pod-1" is invalid: {error}')
+
+
+async def test_debugger_is_neither_changed_nor_removed(client: Client, http: Http) -> None:
+    await client.create(PODS, pod())
+    await add_debugger(http, DEBUGGER)
+
+    status, answer = await add_debugger(http, {**DEBUGGER, "image": "busybox:other"})
+    assert (status, "may not be changed" in answer["message"]) == (422, True)
+    removed = await client.get(PODS, "pod-1", "default")
+    removed["spec"]["ephemeralContainers"] = []
+    status, answer, _ = await http("PUT", f"{PATH}/ephemeralcontainers", removed)
+    assert (status, "may not be removed" in answer["message"]) == (422, True)
+    assert (await add_debugger(http, DEBUGGER, {**DEBUGGER, "name": "second"}))[0] == 200
+
+
+async def test_new_pod_has_no_debugger(http: Http) -> None:
+    status, answer, _ = await http(
+        "POST", "/api/v1/namespaces/default/pods", pod(spec={"ephemeralContainers": [DEBUGGER]})
+    )
+
+    assert (status, "spec.ephemeralContainers: Forbidden: cannot be set on create" in answer["message"]) == (422, True)
 
 
 class ResizeStrategy(PodStrategy):

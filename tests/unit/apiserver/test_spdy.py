@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver import spdy
-from dra_kit.apiserver.spdy import (
+from dra_kit.apiserver import port_forward
+from dra_kit.apiserver.port_forward import (
     PingReceived,
     SpdyError,
     SpdyEvent,
@@ -25,8 +25,8 @@ class SpdyClient:
     """Encodes what a client sends, and decodes the headers of replies."""
 
     def __init__(self) -> None:
-        self._deflate = zlib.compressobj(zdict=spdy._DICTIONARY)
-        self.inflate = zlib.decompressobj(zdict=spdy._DICTIONARY)
+        self._deflate = zlib.compressobj(zdict=port_forward._DICTIONARY)
+        self.inflate = zlib.decompressobj(zdict=port_forward._DICTIONARY)
 
     def open(self, stream: int, headers: dict[str, str]) -> bytes:
         block = struct.pack(">I", len(headers))
@@ -63,7 +63,7 @@ def encoded(client: SpdyClient, event: SpdyEvent) -> bytes:
 
 
 def test_the_dictionary_is_that_of_the_protocol() -> None:
-    assert (len(spdy._DICTIONARY), zlib.adler32(spdy._DICTIONARY)) == (1423, 0xE3C6A7C2)
+    assert (len(port_forward._DICTIONARY), zlib.adler32(port_forward._DICTIONARY)) == (1423, 0xE3C6A7C2)
 
 
 @settings(max_examples=10)  # strategies of headers are slow

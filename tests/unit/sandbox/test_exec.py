@@ -23,7 +23,7 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.stream import WsApiClient
 from yarl import URL
 
-from dra_kit.client.resources import PODS
+from dra_kit.client.resources import ENDPOINT_SLICES, PODS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE
 from tests.unit.apiserver.programs import program
@@ -310,6 +310,59 @@ async def test_port_forward_carries_connections(sandbox: Sandbox) -> None:
 async def _get(session: aiohttp.ClientSession, port: int) -> bytes:
     async with session.get(f"http://127.0.0.1:{port}/") as answer:
         return await answer.read()
+
+
+async def test_debug_runs_a_container_in_the_pod(sandbox: Sandbox) -> None:
+    await create(sandbox, "patient", SLEEP)
+
+    process = await start(
+        sandbox, "debug", "patient", "--image=busybox:stable", "--target=main", "--env=DOCTOR=x", "-i", "--quiet",
+        "--container=doctor", "--", "sh", "-c", "read line; echo $line $DOCTOR $HOSTNAME; exit 3",
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"hello\n")
+    line = await asyncio.wait_for(process.stdout.readline(), 100)  # the end of the input would detach kubectl
+    await asyncio.wait_for(process.communicate(), 100)
+
+    assert line == b"hello x patient\n"
+    found = sandbox.informers.objects(PODS)
+    await until(lambda: "terminated" in _doctor(found["default", "patient"])["state"])
+    status = _doctor(found["default", "patient"])
+    assert (status["state"]["terminated"]["exitCode"], status["ready"], status["restartCount"]) == (3, False, 0)
+    assert phase(sandbox, "patient") == "Running"
+    assert "hello x patient" in (await kubectl(sandbox, "logs", "patient", "-c", "doctor")).out
+    await kubectl(sandbox, "delete", "pod", "patient")
+    await until(lambda: ("default", "patient") not in found)
+
+
+def _doctor(pod: Any) -> Any:
+    return pod["status"].get("ephemeralContainerStatuses", [{"state": {}}])[0]
+
+
+async def test_debugger_that_runs_ends_with_its_pod(sandbox: Sandbox) -> None:
+    await create(sandbox, "brief", "read line", stdin=True)
+    await kubectl(sandbox, "debug", "brief", "--image=x", "--container=doctor", "--", "sleep", "3600")
+    found = sandbox.informers.objects(PODS)
+    await until(lambda: "running" in _doctor(found["default", "brief"])["state"])
+
+    await kubectl(sandbox, "attach", "-i", "brief", "-c", "main", stdin=b"go\n")
+
+    await until(lambda: phase(sandbox, "brief") == "Succeeded")
+    assert _doctor(found["default", "brief"])["state"]["terminated"]["exitCode"] != 0
+
+
+async def test_raw_requests_reach_pods_and_services(sandbox: Sandbox) -> None:
+    await create(sandbox, "shop", "", command=["python3", "-c", SERVER])
+    port = await served_port(sandbox, "shop")
+    await kubectl(sandbox, "label", "pod", "shop", "app=shop")
+    await kubectl(sandbox, "create", "service", "clusterip", "shop", f"--tcp=80:{port}")
+    slices = sandbox.informers.objects(ENDPOINT_SLICES)
+    await until(lambda: any(item.get("endpoints") for (_, name), item in slices.items() if name.startswith("shop")))
+
+    for place in (f"pods/shop:{port}", f"pods/http:shop:{port}", "services/shop:80"):
+        done = await kubectl(sandbox, "get", "--raw", f"/api/v1/namespaces/default/{place}/proxy/menu")
+        assert (done.code, done.out) == (0, "baked\n" * 20000)
 
 
 async def test_port_forward_has_a_channel_for_each_port(sandbox: Sandbox) -> None:

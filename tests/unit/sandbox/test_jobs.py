@@ -148,7 +148,8 @@ async def test_cron_job_starts_jobs_and_takes_them_with_it(sandbox: Sandbox) -> 
     await kubectl(sandbox, "wait", "--for=jsonpath={.status.lastSuccessfulTime}", "cronjob/often", "--timeout=90s")
     jobs = [job for job in sandbox.informers.objects(JOBS).values() if job["metadata"]["name"].startswith("often-")]
     assert jobs
-    assert "SawCompletedJob" in await kubectl(sandbox, "describe", "cronjob", "often")
+    events = sandbox.control_plane.server.api.listed
+    await until(lambda: any(item.get("reason") == "SawCompletedJob" for item in events("events")))
 
     await kubectl(sandbox, "delete", "cronjob", "often")
     await until(lambda: not any(name.startswith("often-") for _, name in sandbox.informers.objects(JOBS)))
@@ -160,4 +161,5 @@ async def test_policy_ends_a_job_by_the_exit_code(sandbox: Sandbox) -> None:
 
     await kubectl(sandbox, "wait", "--for=condition=failed", "job/picky", "--timeout=90s")
 
-    assert "failed with exit code 42 matching FailJob rule" in await kubectl(sandbox, "describe", "job", "picky")
+    messages = await kubectl(sandbox, "get", "job", "picky", "-o", "jsonpath={.status.conditions[*].message}")
+    assert "failed with exit code 42 matching FailJob rule" in messages

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.sandbox.stories.facts import ContainerResources
 from dra_kit.testing.real import (
-    printed_cpus,
     printed_device_nodes,
     printed_interfaces,
     printed_mounts,
+    printed_resources,
     printed_variables,
 )
 
@@ -23,6 +24,7 @@ crw-rw-rw-    1 root     root        1,   5 Nov 23 22:07 zero
 1024 1019 8:1 / / ro,relatime - ext4 /dev/sda1 rw
 Cpus_allowed:	f
 Cpus_allowed_list:	0-3
+Mems_allowed_list:	0-1
 Inter-|   Receive                        |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
     lo: 20970352 74052 0 0 0 0 0 0 20970352 74052 0 0 0 0 0 0
@@ -40,7 +42,7 @@ def test_mounts_are_those_of_its_mountinfo() -> None:
 
 
 def test_cpus_are_those_of_its_status() -> None:
-    assert printed_cpus(OUTPUT) == "0-3"
+    assert printed_resources(OUTPUT) == ContainerResources("0-3", "0-1", None, None)
 
 
 def test_interfaces_are_those_that_not_every_pod_has() -> None:
@@ -52,7 +54,8 @@ def test_variables_are_those_that_it_prints() -> None:
     assert printed_variables(OUTPUT) == {"DOUGH": "pan"}
 
 
-@pytest.mark.parametrize("look", [printed_device_nodes, printed_mounts, printed_cpus, printed_interfaces])
+@pytest.mark.parametrize("look", [printed_device_nodes, printed_mounts, printed_interfaces])
 def test_of_a_container_that_prints_none_nothing_is_known(look: object) -> None:
     assert callable(look)
     assert look("DOUGH=pan") is None
+    assert printed_resources("DOUGH=pan") == ContainerResources(None, None, None, None)

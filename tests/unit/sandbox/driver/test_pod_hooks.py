@@ -37,7 +37,7 @@ class Kitchen(dra.PodHooks[dra.Device]):
 
     def container_starts(self, pod, container, devices):
         cpus = devices[0].state["cpus"]
-        return dra.ContainerAdjustment(cpus=cpus, env={"CPUS": cpus})
+        return dra.ContainerAdjustment(cpus=cpus, memory_nodes="0", env={"CPUS": cpus})
 
 
 driver = dra.Driver("ovens.example.com", provider=Ovens(), preparer=Cook(), pod_hooks=Kitchen())
@@ -75,6 +75,9 @@ pods:
     containers:
       main:
         cpuset: "0-1"
+        memory_nodes: "0"
+        hugepages: {}
+        rdt_class: ""
         environment: {OVEN: oven-0, CPUS: "0-1"}
 """
 

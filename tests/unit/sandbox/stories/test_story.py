@@ -114,7 +114,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ),
         (
             "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
-            'did you mean "output"? valid keys: exit_code, environment, device_nodes, mounts, cpuset, output',
+            'did you mean "output"? valid keys: exit_code, environment, device_nodes, mounts, cpuset, memory_nodes, ',
         ),
         (
             "step: []",

@@ -70,6 +70,29 @@ def test_cpus_are_compared_as_sets(wanted: str, actual: str | None, mismatch: tu
 
 
 @pytest.mark.parametrize(
+    ("key", "wanted", "actual", "mismatch"),
+    [
+        ("memory_nodes", "0,1", "0-1", None),
+        ("memory_nodes", "0", "", ("0", "all")),
+        ("hugepages", {"2MB": 4}, {"2MB": 4}, None),
+        ("hugepages", {}, {"2MB": 4}, ("no limit", "2MB: 4")),
+        ("hugepages", {"1GB": 1, "2MB": 4}, {}, ("1GB: 1, 2MB: 4", "no limit")),
+        ("hugepages", {}, None, ("no limit", "not known on a real cluster; leave it out there")),
+        ("rdt_class", "gold", "gold", None),
+        ("rdt_class", "", "gold", ("none", "gold")),
+        ("rdt_class", "gold", "", ("gold", "none")),
+        ("rdt_class", "gold", None, ("gold", "not known on a real cluster; leave it out there")),
+    ],
+)
+def test_other_resources_are_compared(key: str, wanted: Any, actual: Any, mismatch: tuple[str, str] | None) -> None:
+    facts = StoryFacts({"guest": PodFacts("Running", {"eater": ContainerFacts(**{key: actual})})})
+    found = compare(expect(pods={"guest": {"phase": "Running", "containers": {"eater": {key: wanted}}}}), facts, "ns")
+    assert [(item.subject, item.expected, item.got) for item in found] == (
+        [(f"pod guest, container eater, {key}", *mismatch)] if mismatch else []
+    )
+
+
+@pytest.mark.parametrize(
     ("wanted", "actual", "mismatch"),
     [
         (["net1", "net0"], ("net0", "net1"), None),

@@ -28,6 +28,8 @@ from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces,
 from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, ImageMissing, VolumeMount
 from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.testing.bakery import ORDER, write_project
+from tests.unit.testing.test_plugin import report
 
 PODMAN = shutil.which("podman") or ""
 REFUSAL = str(asyncio.run(namespaces_refused()) or "") if PODMAN else "podman is not installed"
@@ -293,6 +295,22 @@ def test_stories_pass_in_both_modes(image: str, mode: str) -> None:
         check=False, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+TEST = """\
+def test_a_pod_in_its_image(dra):
+    dra.apply("order.yaml")
+    dra.wait_for(lambda: "of the image" in dra.wait("guest").containers["eater"].output)
+"""
+
+
+def test_tests_of_a_driver_run_in_images(image: str, tmp_path: Path) -> None:
+    order = ORDER.replace('"echo $FLAME; sleep 3600"', '"cat /etc/kitchen; sleep 3600"')
+    project = write_project(tmp_path, {"tests/order.yaml": order, "tests/test_images.py": TEST})
+
+    output = report(project, "--dra-containers", "podman")
+
+    assert "1 passed" in output, output
 
 
 async def test_pod_of_an_unknown_image_waits_for_it(image: str) -> None:
