@@ -213,7 +213,7 @@ def copy_without_disabled_charts(chart: Chart, folder: Path) -> bool:
         shutil.copytree(chart.directory, folder, symlinks=True)
         (folder / _CHART_FILE).write_text(yaml.safe_dump({**about, "dependencies": kept}), encoding="utf-8")
         (folder / _LOCK_FILE).unlink(missing_ok=True)
-    except (OSError, shutil.Error, yaml.YAMLError, AttributeError, TypeError) as error:
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         raise ConfigurationError(f"--chart {chart.directory}: it cannot be read: {error}; correct it") from None
     return True
 
