@@ -234,8 +234,10 @@ def _merged(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, A
     merged = dict(values)
     for name, value in others.items():
         former = merged.get(name)
-        both = isinstance(former, Mapping) and isinstance(value, Mapping)
-        merged[name] = _merged(former, value) if both else value
+        if isinstance(former, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(former, value)
+        else:
+            merged[name] = value
     return merged
 
 
