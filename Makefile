@@ -46,9 +46,13 @@ test-examples: install ## run the tests of the GPU driver, without a GPU, and of
 test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GPU; changes no setting
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
 
+.PHONY: try-upstream
+try-upstream: install ## run public drivers in the sandbox (UPSTREAM=folder, see docs/explanation/public-drivers.md); ONLY=names
+	$(BIN)/python -m tests.upstream try "$(UPSTREAM)" --only "$(ONLY)" --reports "$(or $(REPORTS),build/upstream)"
+
 .PHONY: judge-upstream
-judge-upstream: install ## judge Kubernetes' example driver (UPSTREAM=folder with its checkout; needs Go); REPORTS=folder
-	$(BIN)/python -m tests.upstream "$(UPSTREAM)" --reports "$(or $(REPORTS),build/conformance)"
+judge-upstream: install ## judge public drivers by conformance checks (UPSTREAM=folder as above); ONLY=names, REPORTS=folder
+	$(BIN)/python -m tests.upstream judge "$(UPSTREAM)" --only "$(ONLY)" --reports "$(or $(REPORTS),build/conformance)"
 
 .PHONY: test-conformance
 test-conformance: install ## run drivers with one fault each, and those of the examples, through the conformance checks

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.apiserver.api import SERVER_VERSION
 from dra_kit.apiserver.kinds.kind import Kind
@@ -37,6 +39,8 @@ from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, ap
 HELM_VARIABLE: Final = "HELM"
 """Environment: the path of helm."""
 _CHART_FILE: Final = "Chart.yaml"
+_LOCK_FILE: Final = "Chart.lock"
+_VALUES_FILE: Final = "values.yaml"
 _HOOK: Final = "helm.sh/hook"
 _WEIGHT: Final = "helm.sh/hook-weight"
 _DELETE_POLICY: Final = "helm.sh/hook-delete-policy"
@@ -142,6 +146,31 @@ async def render(chart: Chart, helm: str, api_versions: Sequence[str]) -> list[t
     Raises:
         ConfigurationError: helm does not render it.
     """
+    try:
+        output = await _template(chart, helm, api_versions)
+    except _HelmFailure as failure:
+        if not failure.lacks_charts:
+            raise
+        with TemporaryDirectory(prefix="dra-") as folder:
+            copy = Path(folder) / "chart"
+            if not copy_without_disabled_charts(chart, copy):
+                raise
+            output = await _template(replace(chart, directory=copy), helm, api_versions, chart.directory)
+    file = SourceFile(f"chart {chart.name}", output.decode(errors="replace"), explicit=False)
+    return read_objects(file)
+
+
+class _HelmFailure(ConfigurationError):
+    """helm does not render a chart; ``lacks_charts`` says that charts on which it depends are missing."""
+
+    def __init__(self, message: str, *, lacks_charts: bool) -> None:
+        super().__init__(message)
+        self.lacks_charts = lacks_charts
+
+
+async def _template(chart: Chart, helm: str, api_versions: Sequence[str], shown: Path | None = None) -> bytes:
+    """Return what helm renders; ``shown`` is the folder for messages, if it is not that of the chart."""
+    given = shown or chart.directory
     words = ["template", chart.name, str(chart.directory), "--namespace", chart.name, "--include-crds"]
     words += ["--kube-version", SERVER_VERSION, "--api-versions", ",".join(api_versions)]
     words += [word for file in chart.values for word in ("--values", str(file))]
@@ -154,16 +183,62 @@ async def render(chart: Chart, helm: str, api_versions: Sequence[str]) -> list[t
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise ConfigurationError(
-            f"--chart {chart.directory}: helm has not rendered it within {_HELM_SECONDS:.0f} s"
-        ) from None
+        raise ConfigurationError(f"--chart {given}: helm has not rendered it within {_HELM_SECONDS:.0f} s") from None
     if process.returncode:
         text = " ".join(errors.decode(errors="replace").split()).removeprefix("Error: ")
         missing = "missing in charts/" in text
-        remedy = f"run: helm dependency build {chart.directory}" if missing else "correct the chart or its --values"
-        raise ConfigurationError(f"--chart {chart.directory}: helm cannot render it: {text}; {remedy}")
-    file = SourceFile(f"chart {chart.name}", output.decode(errors="replace"), explicit=False)
-    return read_objects(file)
+        remedy = f"run: helm dependency build {given}" if missing else "correct the chart or its --values"
+        raise _HelmFailure(f"--chart {given}: helm cannot render it: {text}; {remedy}", lacks_charts=missing)
+    return output
+
+
+def copy_without_disabled_charts(chart: Chart, folder: Path) -> bool:
+    """Copy a chart without the charts on which it depends and which its values switch off; return whether it has some.
+
+    helm wants those, too, although it would leave them out (Helm, ``pkg/chart/v2/util/dependencies.go``).
+
+    Raises:
+        ConfigurationError: the chart cannot be read or copied.
+    """
+    try:
+        about = yaml.safe_load((chart.directory / _CHART_FILE).read_text(encoding="utf-8"))
+        values: Mapping[str, Any] = {}
+        for file in (chart.directory / _VALUES_FILE, *chart.values):
+            if file.exists():
+                values = _merged(values, yaml.safe_load(file.read_text(encoding="utf-8")) or {})
+        dependencies = about.get("dependencies") or []
+        kept = [item for item in dependencies if not _is_disabled(item, values)]
+        if len(kept) == len(dependencies):
+            return False
+        shutil.copytree(chart.directory, folder, symlinks=True)
+        (folder / _CHART_FILE).write_text(yaml.safe_dump({**about, "dependencies": kept}), encoding="utf-8")
+        (folder / _LOCK_FILE).unlink(missing_ok=True)
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"--chart {chart.directory}: it cannot be read: {error}; correct it") from None
+    return True
+
+
+def _is_disabled(dependency: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Return whether the first condition of a dependency to which the values have an answer says no."""
+    for path in str(dependency.get("condition") or "").split(","):
+        found: Any = values
+        for name in path.strip().split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if isinstance(found, bool):
+            return not found
+    return False
+
+
+def _merged(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values in which others have priority, as helm merges files of values."""
+    merged = dict(values)
+    for name, value in others.items():
+        former = merged.get(name)
+        if isinstance(former, Mapping) and isinstance(value, Mapping):
+            merged[name] = _merged(former, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 class InstallPlan(Struct, frozen=True):

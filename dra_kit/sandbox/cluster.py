@@ -322,7 +322,7 @@ class Sandbox:
         files, ports = self._files.of(node), (self.control_plane.server.port,)
         podman = self._podman
         address = self._addresses[self._settings.node_names.index(node)]
-        return lambda places: NodeNamespace(places, files, ports, address=address, containers=bool(podman))
+        return lambda places: NodeNamespace(places, files, ports, name=node, address=address, containers=bool(podman))
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.resource.objects import containers, init_containers
@@ -26,7 +26,7 @@ _WORKLOADS: Final = frozenset({"DaemonSet", "ReplicaSet", "StatefulSet", "Job"})
 
 
 class ImageSettings(Struct, frozen=True, rename="pascal"):
-    """The settings of an image; other fields of OCI's are ignored.
+    """The settings of an image; other fields of OCI's are ignored. ``null`` is as none, which docker writes.
 
     Attributes:
         entrypoint: program and first arguments.
@@ -35,9 +35,9 @@ class ImageSettings(Struct, frozen=True, rename="pascal"):
         working_dir: the working directory.
     """
 
-    entrypoint: tuple[str, ...] = ()
-    cmd: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] | None = None
+    cmd: tuple[str, ...] | None = None
+    env: tuple[str, ...] | None = None
     working_dir: str = ""
 
 
@@ -47,22 +47,26 @@ class LocalImage(Struct, frozen=True):
     Attributes:
         name: repository of the image, with or without tag or digest.
         directory: has the files of the image at their paths.
+        settings: those of the image; None if the folder does not say them, so that its entry point is unknown.
     """
 
     name: str
     directory: Path
-    settings: ImageSettings = field(default_factory=ImageSettings)
+    settings: ImageSettings | None = None
 
     def command(self, command: Sequence[str], arguments: Sequence[str]) -> tuple[str, ...]:
         """Return what a container runs, given the pod's command and arguments; empty if nothing is known."""
         if command:
             return (*command, *arguments)
-        return (*self.settings.entrypoint, *(arguments or self.settings.cmd))
+        if self.settings is None:  # the entry point to which the arguments belong
+            return ()
+        return (*(self.settings.entrypoint or ()), *(arguments or self.settings.cmd or ()))
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of the image."""
-        return {name: value for name, _, value in (entry.partition("=") for entry in self.settings.env)}
+        entries = (self.settings.env if self.settings else None) or ()
+        return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
 
     def path(self, path: str) -> str:
         """Return a ``PATH`` in which the image's folders come first."""
@@ -81,7 +85,7 @@ class LocalImage(Struct, frozen=True):
 
     def working_directory(self, otherwise: Path) -> Path:
         """Return the working directory of the image, if it has one."""
-        found = self.file(self.settings.working_dir)
+        found = self.file(self.settings.working_dir) if self.settings else None
         return found if found is not None and found.is_dir() else otherwise
 
 
@@ -103,11 +107,11 @@ def parse_image(text: str) -> LocalImage:
     return LocalImage(name, directory, _settings(directory / SETTINGS_FILE))
 
 
-def _settings(file: Path) -> ImageSettings:
+def _settings(file: Path) -> ImageSettings | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=ImageSettings)
     except FileNotFoundError:
-        return ImageSettings()
+        return None
     except (msgspec.DecodeError, OSError) as error:
         raise ConfigurationError(
             f'{file} is invalid: {error}; write for example {{"Entrypoint": ["/usr/bin/driver"], "Env": ["MODE=test"]}}'
@@ -163,9 +167,12 @@ class ImageStore:
                 f'Container image "{name}" is not present and no image is pulled here, so that the command of '
                 f"container {container['name']} is not known; start the sandbox with --image {repository(name)}=DIR"
             )
+        file = image.directory / SETTINGS_FILE
+        lacks = "does not exist" if image.settings is None else "has neither Entrypoint nor Cmd"
         return (
-            f"{image.directory} stands for the image, but {image.directory / SETTINGS_FILE} has no Entrypoint, and "
-            f'container {container["name"]} has no command; write {{"Entrypoint": ["/usr/bin/driver"]}} into it'
+            f"{image.directory} stands for the image, but {file} {lacks}, and container {container['name']} has no "
+            'command; write {"Entrypoint": ["/usr/bin/driver"]} into it, or {"Entrypoint": []} if the image has none '
+            "and its program is the first argument of the container"
         )
 
     def _is_driver(self, pod: ObjectView) -> bool:

@@ -1,4 +1,4 @@
-"""Mount and network namespaces, made and filled in the process that enters them: the standard library only.
+"""Mount, network and UTS namespaces, made and filled in the process that enters them: the standard library only.
 
 The reaper uses it, which has nothing else of dra-kit in its process. What a process mounts here is seen by it and by
 the processes that it starts; it ends with the last of them.
@@ -20,6 +20,8 @@ from typing import Any, Final
 
 NEW_NETWORK: Final = 0x40000000
 NEW_MOUNTS: Final = 0x20000
+NEW_HOSTNAME: Final = 0x4000000
+"""A UTS namespace."""
 _NEW_USERS: Final = 0x10000000
 _REMOUNT: Final = 1 << 5
 _BIND: Final = 1 << 12
@@ -58,6 +60,7 @@ _PROC: Final = Path("/proc")
 _GET_FLAGS: Final = 0x8913  # SIOCGIFFLAGS
 _SET_FLAGS: Final = 0x8914
 _UP: Final = 1
+_HOSTNAME_MAX: Final = 64  # bytes, <linux/utsname.h>
 _LOOPBACK: Final = b"lo"
 
 
@@ -103,13 +106,14 @@ def unshare(libc: ctypes.CDLL, kinds: int, *, user: int | None = None, group: in
 
 
 def enter_namespaces(libc: ctypes.CDLL, process: int) -> None:
-    """Enter the user, mount and network namespaces of a process, where they are others than the own ones.
+    """Enter the user, mount, network and UTS namespaces of a process, where they are others than the own ones.
 
     Raises:
         OSError: the process is gone, or the kernel forbids it.
     """
     opened = {}
-    for name, kind in (("user", _NEW_USERS), ("mnt", NEW_MOUNTS), ("net", NEW_NETWORK)):
+    kinds = (("user", _NEW_USERS), ("mnt", NEW_MOUNTS), ("net", NEW_NETWORK), ("uts", NEW_HOSTNAME))
+    for name, kind in kinds:
         descriptor = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
         if os.fstat(descriptor).st_ino != Path("/proc/self/ns", name).stat().st_ino:
             opened[descriptor] = kind
@@ -127,6 +131,15 @@ def raise_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         flags = struct.unpack("16sh14x", fcntl.ioctl(control, _GET_FLAGS, struct.pack("16sh14x", _LOOPBACK, 0)))[1]
         fcntl.ioctl(control, _SET_FLAGS, struct.pack("16sh14x", _LOOPBACK, flags | _UP))
+
+
+def set_hostname(name: str) -> None:
+    """Set the host name of the UTS namespace; what is too long for it is cut off.
+
+    Raises:
+        OSError: the kernel forbids it.
+    """
+    socket.sethostname(name[:_HOSTNAME_MAX])
 
 
 class MountNamespace:
@@ -198,11 +211,13 @@ class MountNamespace:
         """Show a tree of files at a path.
 
         It replaces what is there, except that /dev keeps the devices that every program needs, and that the files of
-        /proc, whose processes change, are replaced one by one.
+        /proc, whose processes change, are replaced one by one. A named pipe becomes a device that is like /dev/null,
+        which needs no right to make device files; in /dev, an empty file does, too.
 
         Raises:
             OSError: the kernel forbids it; in /proc, nothing can be created.
         """
+        self._make_null_devices(tree, empty_files=target == _DEV or _DEV in target.parents)
         if target == _DEV:
             self._fill_devices(tree)
             self.bind(tree, target)
@@ -269,6 +284,14 @@ class MountNamespace:
             return False
         target.chmod(permissions)
         return True
+
+    def _make_null_devices(self, tree: Path, *, empty_files: bool) -> None:
+        for folder, _, names in os.walk(tree):
+            for path in (Path(folder) / name for name in names):
+                status = path.lstat()
+                is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
+                if stat.S_ISFIFO(status.st_mode) or (empty_files and is_empty):
+                    self._mount(_DEV / "null", path, "", _BIND)
 
     def _fill_devices(self, folder: Path, source: Path = _DEV) -> None:
         for name in _DEVICES:
@@ -357,15 +380,18 @@ def enter_container(libc: ctypes.CDLL, order: Mapping[str, Any]) -> list[str]:
 
     Args:
         libc: the C library.
-        order: ``{"directory", "image", "mounts", "devices", "own_devices", "shares"}``; ``image`` is a folder whose
-            files are at their paths in it, ``mounts`` a list of ``{"source", "target", "type", "options"}``,
-            ``devices`` one of ``{"path", "source", "numbers", "mode"}``.
+        order: ``{"directory", "image", "mounts", "devices", "own_devices", "shares", "hostname"}``; ``image`` is a
+            folder whose files are at their paths in it, ``mounts`` a list of ``{"source", "target", "type",
+            "options"}``, ``devices`` one of ``{"path", "source", "numbers", "mode"}``; ``hostname`` is empty for that
+            of the parent process.
 
     Raises:
         MountError: one of them failed.
         OSError: the kernel forbids mount namespaces.
     """
-    unshare(libc, NEW_MOUNTS)
+    unshare(libc, NEW_MOUNTS | (NEW_HOSTNAME if order["hostname"] else 0))
+    if order["hostname"]:
+        set_hostname(order["hostname"])
     namespace = MountNamespace(libc, order["directory"], shares=order["shares"])
     # what is mounted is that of the node, even if something else is mounted there before
     sources = [_open(item["source"], item["target"]) for item in order["mounts"]]
@@ -429,16 +455,16 @@ def enter_node(libc: ctypes.CDLL, order: Mapping[str, Any]) -> MountNamespace:
 
     Args:
         libc: the C library.
-        order: ``{"directory", "shared", "binds", "trees", "hidden", "containers"}``: pairs of a folder and the path at
-            which it is seen. What is mounted in those of ``shared`` is seen by all; ``trees`` replace what is there
-            (:meth:`MountNamespace.lay`); ``hidden`` is a list of folders that are empty, if they exist. ``containers``
-            says whether a runtime of containers runs there.
+        order: ``{"directory", "hostname", "shared", "binds", "trees", "containers"}``: pairs of a folder and the path
+            at which it is seen. What is mounted in those of ``shared`` is seen by all; ``trees`` replace what is there
+            (:meth:`MountNamespace.lay`). ``containers`` says whether a runtime of containers runs there.
 
     Raises:
         OSError: the kernel forbids it.
     """
-    unshare(libc, NEW_MOUNTS | NEW_NETWORK, user=0, group=0)
+    unshare(libc, NEW_MOUNTS | NEW_NETWORK | NEW_HOSTNAME, user=0, group=0)
     raise_loopback()
+    set_hostname(order["hostname"])
     namespace = MountNamespace(libc, order["directory"])
     for source, target in order["trees"]:
         namespace.lay(Path(source), Path(target))
@@ -446,9 +472,6 @@ def enter_node(libc: ctypes.CDLL, order: Mapping[str, Any]) -> MountNamespace:
         namespace.bind(source, target)
     for target in order["shared"]:
         namespace.share(target)
-    for target in order["hidden"]:
-        if Path(target).is_dir():
-            namespace.file_system("tmpfs", target, ("mode=755",))
     if order["containers"]:
         namespace.suit_containers()
     return namespace
@@ -460,7 +483,7 @@ def probe(libc: ctypes.CDLL) -> None:
     Raises:
         OSError: the kernel forbids it.
     """
-    unshare(libc, NEW_MOUNTS | NEW_NETWORK, user=0, group=0)
+    unshare(libc, NEW_MOUNTS | NEW_NETWORK | NEW_HOSTNAME, user=0, group=0)
     raise_loopback()
     MountNamespace(libc, "/").file_system("tmpfs", "/proc", ())
 

@@ -1,4 +1,4 @@
-"""A mount and network namespace for each simulated node, and where its files and ports are for the sandbox."""
+"""Mounts, network and host name of each simulated node, and where its files and ports are for the sandbox."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KUBELET: Final = "/var/lib/kubelet"
 """The kubelet's directory, as programs on a node know it."""
 CDI: Final = "/var/run/cdi"
 _NRI: Final = "/var/run/nri"
-_HIDDEN: Final = ("/etc/cdi",)
+_STATIC_CDI: Final = "/etc/cdi"
 _BLOCK: Final = 1 << 16
 LOCALHOST: Final = "127.0.0.1"
 """The address of nodes that share the network of this machine."""
@@ -49,6 +49,11 @@ class NodePlaces(Struct, frozen=True):
     directory: Path
     cdi: Path
 
+    @property
+    def static_cdi(self) -> Path:
+        """What programs of the node know as /etc/cdi: CDI files that survive a boot."""
+        return self.directory / "etc-cdi"
+
     def outside(self, path: str | Path) -> Path:
         """Return the path on this machine of a file that a program of the node names; others are the same."""
         found = PurePosixPath(os.path.normpath(path))
@@ -57,23 +62,24 @@ class NodePlaces(Struct, frozen=True):
         for alias, name in _ALIASES.items():
             if found.is_relative_to(alias):
                 found = PurePosixPath(name) / found.relative_to(alias)
-        for inside, place in ((KUBELET, self.directory), (CDI, self.cdi)):
+        for inside, place in ((KUBELET, self.directory), (CDI, self.cdi), (_STATIC_CDI, self.static_cdi)):
             if found.is_relative_to(inside):
                 return place / found.relative_to(inside)
         return Path(path)
 
 
 class NodeNamespace:
-    """A node's own mounts and network, in which the programs of the node run; they end with the node's runtime.
+    """A node's own mounts, network and host name, which its programs have; they end with the node's runtime.
 
-    There, the node's directories are at /var/lib/kubelet and /var/run/cdi, its NRI socket at /var/run/nri/nri.sock, and
-    /etc/cdi is empty. They are the same files as outside. The network has a loopback interface only; ports of
+    There, the node's directories are at /var/lib/kubelet, /var/run/cdi and /etc/cdi, and its NRI socket is at
+    /var/run/nri/nri.sock. They are the same files as outside. The network has a loopback interface only; ports of
     this machine that are forwarded can be reached at 127.0.0.1.
 
     Ports of its pods can be reached from this machine at the address of the node.
 
     Args:
         places: the directories of the node.
+        name: of the node, and its host name.
         address: an address of this machine's loopback interface, which no other node has.
         files: folders with files of the node, by the path at which its programs see them. The node gets copies: see
             :meth:`dra_kit.sandbox.containers.mounts.MountNamespace.lay` for what is different in /dev and /proc.
@@ -87,9 +93,11 @@ class NodeNamespace:
         files: Mapping[str, Path],
         ports: Sequence[int] = (),
         *,
+        name: str,
         address: str = LOCALHOST,
         containers: bool = False,
     ) -> None:
+        self._name = name
         self.address: str = address
         self._containers = containers
         self._places = places
@@ -109,14 +117,15 @@ class NodeNamespace:
         directory = self._places.directory
         return {
             "directory": str(directory / "root"),
+            "hostname": self._name,
             "trees": [[str(self._copy(path)), path] for path in sorted(self._files)],
             "binds": [
                 [str(directory), KUBELET],
                 [str(self._places.cdi), CDI],
+                [str(self._places.static_cdi), _STATIC_CDI],
                 [str(directory / "nri"), _NRI],
             ],
             "shared": [KUBELET],
-            "hidden": list(_HIDDEN),
             "containers": self._containers,
         }
 
@@ -127,8 +136,8 @@ class NodeNamespace:
             ConfigurationError: the node's files cannot be copied.
         """
         directory = self._places.directory
-        for name in ("root", "nri"):
-            (directory / name).mkdir(exist_ok=True)
+        for place in (directory / "root", directory / "nri", self._places.static_cdi):
+            place.mkdir(exist_ok=True)
         with suppress(FileExistsError):
             (directory / "nri" / "nri.sock").symlink_to(f"{KUBELET}/nri.sock")
         for path, folder in self._files.items():
@@ -344,9 +353,12 @@ async def namespaces_refused() -> SandboxError | None:
 
 
 def _copy_file(source: str, target: str) -> None:
-    """Copy a file of a node; an empty one stands for what is not a regular file."""
-    if stat.S_ISREG(Path(source).stat().st_mode):
+    """Copy a file of a node; a named pipe stands for a device file, an empty file for all that is not regular."""
+    mode = Path(source).stat().st_mode
+    if stat.S_ISREG(mode):
         shutil.copy2(source, target)
+    elif stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        os.mkfifo(target)
     else:
         Path(target).touch()
 

@@ -260,10 +260,19 @@ class NriServer:
 
     # --- plugins
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - the server runs it as one
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # a task of ours: asyncio before 3.12 reports it as an error if one of its server's is cancelled
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._serving.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._serving.discard(task)
+            writer.close()
+
+        task.add_done_callback(ended)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a plugin until it disconnects."""
         mux = Mux(reader, writer)
         registered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -295,7 +304,6 @@ class NriServer:
             await asyncio.gather(reading, return_exceptions=True)
             if plugin is not None:
                 self._remove(plugin)
-            self._serving.discard(task)
 
     async def _start(self, label: str, connection: TtrpcConnection, reading: asyncio.Task[None]) -> _Plugin:
         """Configure and synchronize a plugin; no pod or container starts in between."""

@@ -639,6 +639,7 @@ class ProcessRuntime:
                 devices=[*map(device_order, edits.device_nodes)] if in_node else [],
                 image=str(image.directory) if image and in_node else "",
                 own_devices=in_node and not config.privileged,
+                hostname=config.hostname if in_node else "",
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
                 network=self._network_path(config.pod.uid),
@@ -646,8 +647,7 @@ class ProcessRuntime:
         finally:
             streams.close_child()
         if unmounted and not result.mounted:
-            known = container.status.environment
-            container.status = replace(container.status, environment={**known, **unmounted})
+            container.status = replace(container.status, environment={**container.status.environment, **unmounted})
         container.status = replace(container.status, edits_applied=in_node, stand_ins=result.stand_ins)
         if result.number:
             self._refuse(container, start_failure(command[0], result))
@@ -659,9 +659,8 @@ class ProcessRuntime:
         return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
 
     def _refuse(self, container: Container, message: str) -> None:
-        container.status = replace(
-            container.status, exit=ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)
-        )
+        how = ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)
+        container.status = replace(container.status, exit=how)
         self._settle(container)
         self._announce(pb.STOP_CONTAINER, self._sandboxes.get(container.config.pod.uid), container)
 

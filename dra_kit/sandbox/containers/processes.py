@@ -172,6 +172,7 @@ class ReaperClient:
         image: str = "",
         own_devices: bool = False,
         shares: bool = False,
+        hostname: str = "",
         unmounted: Mapping[str, str] | None = None,
         network: str = "",
         join: str = "",
@@ -187,11 +188,12 @@ class ReaperClient:
             directory: the working directory.
             streams: the file descriptors for its input, output and errors; the caller closes them.
             mounts: what the process sees at other paths, if this machine allows the user to mount; these and the next
-                four as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
+                five as :func:`dra_kit.sandbox.containers.mounts.enter_container` takes them.
             devices: device files.
             image: a folder whose files it sees at their paths in it; empty for none.
             own_devices: it has those device files alone.
             shares: others see what it mounts in the directories of the node.
+            hostname: its host name; empty for that of this process.
             unmounted: variables in addition, if it does not allow it.
             network: the path of its network namespace; empty for that of this process.
             join: the identity of a running process whose namespaces it enters; empty for none.
@@ -208,6 +210,7 @@ class ReaperClient:
             "image": image,
             "own_devices": own_devices,
             "shares": shares,
+            "hostname": hostname,
             "unmounted": dict(unmounted or {}),
             "network": network,
             "join": join,

@@ -271,7 +271,7 @@ class Reaper:
 
 
 def _has_own_mounts(order: dict[str, Any]) -> bool:
-    return bool(order["mounts"] or order["image"] or order["own_devices"])
+    return bool(order["mounts"] or order["image"] or order["own_devices"] or order["hostname"])
 
 
 def _kill_group(process: int) -> None:

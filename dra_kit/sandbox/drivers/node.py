@@ -92,7 +92,7 @@ class SandboxNode:
             node_name=name,
             kubelet_dir=directory,
             runtime=self.runtime,
-            cdi_dirs=(self.cdi_dir,),
+            cdi_dirs=(places.static_cdi, self.cdi_dir),
             time_scale=time_scale,
             shape=shape,
             address=own.address if own else LOCALHOST,

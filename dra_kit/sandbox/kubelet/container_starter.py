@@ -158,17 +158,19 @@ class ContainerStarter:
         variables = await container_environment(pod, container, node, self._fetch)
         image = self._services.images.find(container.get("image") or "")
         command, arguments = container.get("command") or (), container.get("args") or ()
-        words = image.command(command, arguments) if image else (*command, *arguments)
+        known = self._services.images.command(container)
+        words = known or (*command, *arguments)
         spec = pod["spec"]
+        own_name = self._services.node.name if spec.get("hostNetwork") else ""  # with the network goes the host name
         return ContainerConfig(
             pod=pod_reference(pod),
             name=container["name"],
             attempt=attempt,
             image=container.get("image", ""),
             command=tuple(expand_variables(word, variables) for word in words),
-            arguments_only=bool(arguments and words == tuple(arguments)),
+            arguments_only=bool(arguments and not known),
             working_directory=container.get("workingDir") or "",
-            hostname=(spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
+            hostname=(own_name or spec.get("hostname") or pod["metadata"]["name"])[:_HOSTNAME_LENGTH],
             environment=variables,
             cdi_devices=cdi_devices,
             mounts=await self._services.volumes.mounts(pod, container, variables),

@@ -99,7 +99,8 @@ class NodeKubelet:
             runs_images=runtime.runs_images,
         )
         self._labels = dict(shape.labels)
-        self._cdi_dirs = tuple(cdi_dirs)
+        self.cdi_directories: Sequence[Path] = tuple(cdi_dirs)
+        """The directories of CDI specs, in increasing priority."""
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
         self._wiper = SliceWiper(
             client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
@@ -213,7 +214,7 @@ class NodeKubelet:
             client=self._client,
             node=self._node,
             manager=manager,
-            cdi_directories=self._cdi_dirs,
+            cdi_directories=self.cdi_directories,
             runtime=self._runtime,
             volumes=self._volumes,
             images=self._images,

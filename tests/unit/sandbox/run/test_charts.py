@@ -22,7 +22,16 @@ from dra_kit.client.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from dra_kit.errors import ConfigurationError, SandboxError
-from dra_kit.sandbox.charts import Chart, ChartInstaller, find_helm, install_plan, parse_charts, render, served_versions
+from dra_kit.sandbox.charts import (
+    Chart,
+    ChartInstaller,
+    copy_without_disabled_charts,
+    find_helm,
+    install_plan,
+    parse_charts,
+    render,
+    served_versions,
+)
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.certificates import CERTIFICATES, ISSUERS, serve_certificate_kinds
 from tests.cluster.find import NotFound
@@ -272,6 +281,37 @@ async def test_a_certificate_gets_its_secret_and_webhooks_the_authority() -> Non
         await until(lambda: bundle() == secret["data"]["ca.crt"])
 
 
+@pytest.mark.parametrize(
+    ("values", "own", "kept"),
+    [
+        ("nfd: {enabled: false}", "", ["always", "undecided"]),
+        ("nfd: {enabled: false}", "nfd: {enabled: true}", []),
+        ("nfd: {enabled: true, other: 1}", "nfd: {enabled: false}", ["always", "undecided"]),
+        ("", "", []),
+    ],
+)
+def test_charts_that_the_values_switch_off_are_not_needed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, values: str, own: str, kept: list[str]
+) -> None:
+    dependencies = [
+        {"name": "discovery", "alias": "nfd", "condition": "none.enabled, nfd.enabled", "version": "1.0.0"},
+        {"name": "always", "version": "1.0.0"},
+        {"name": "undecided", "condition": "nothing.enabled", "version": "1.0.0"},
+    ]
+    about = {"apiVersion": "v2", "name": "oven-driver", "version": "1.0.0", "dependencies": dependencies}
+    (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
+    (folder / "values.yaml").write_text(values)
+    place = tmp_path_factory.mktemp("place")
+    (place / "own.yaml").write_text(own)
+    chart = Chart("oven-driver", folder, (place / "own.yaml",))
+
+    assert copy_without_disabled_charts(chart, place / "copy") == bool(kept)
+    if kept:
+        copied = yaml.safe_load((place / "copy" / "Chart.yaml").read_text())
+        assert [item["name"] for item in copied["dependencies"]] == kept
+        assert (place / "copy" / "values.yaml").read_text() == values
+
+
 async def test_helm_renders_a_chart_with_values(folder: Path) -> None:
     try:
         helm = rendering.find_helm()
@@ -292,4 +332,24 @@ async def test_helm_renders_a_chart_with_values(folder: Path) -> None:
     assert body["data"] == {"a": "own", "v1": "true"}
     (folder / "templates" / "c.yaml").write_text("{{ fail `no oven` }}")
     with pytest.raises(ConfigurationError, match=r"helm cannot render it: .*no oven"):
+        await render(chart, str(helm.path), [])
+
+
+async def test_helm_renders_a_chart_without_the_charts_that_it_does_not_use(folder: Path) -> None:
+    try:
+        helm = rendering.find_helm()
+    except NotFound as error:
+        pytest.skip(f"charts are NOT rendered, because helm is missing: {error}")
+    away = "dependencies: [{name: discovery, version: 1.0.0, repository: 'https://x.example', condition: nfd.enabled}]"
+    with (folder / "Chart.yaml").open("a") as file:
+        file.write(f"{away}\n")
+    (folder / "templates" / "oven.yaml").write_text(yaml.safe_dump(config_map("oven")))
+    (folder / "values.yaml").write_text("nfd: {enabled: false}\n")
+    [chart] = parse_charts([(folder, ())])
+
+    [(_, body)] = await render(chart, str(helm.path), [])
+    assert body["metadata"]["name"] == "oven"
+
+    (folder / "values.yaml").write_text("nfd: {enabled: true}\n")
+    with pytest.raises(ConfigurationError, match=f"discovery; run: helm dependency build {folder}"):
         await render(chart, str(helm.path), [])

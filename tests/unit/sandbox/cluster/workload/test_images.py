@@ -87,6 +87,26 @@ def test_entry_point_and_arguments_are_combined_as_in_kubernetes(
     assert store.command({"image": "kitchen/oven:1", **container}) == expected
 
 
+@pytest.mark.parametrize(
+    "fields", [{}, {"Entrypoint": []}, {"Cmd": ["/usr/bin/oven"]}, {"Entrypoint": None, "Cmd": None, "Env": None}]
+)
+def test_the_arguments_of_an_image_without_an_entry_point_are_the_command(folder: Path, fields: dict[str, Any]) -> None:
+    settings(folder, **fields)
+    store = ImageStore([parse_image(f"kitchen/oven={folder}")])
+
+    assert store.command({"image": "kitchen/oven:1", "args": ["/usr/bin/oven", "cold"]}) == ("/usr/bin/oven", "cold")
+
+
+def test_the_arguments_of_an_image_without_settings_are_not_a_command(folder: Path) -> None:
+    store = ImageStore([parse_image(f"kitchen/oven={folder}")])
+    driver = pod(owner="DaemonSet", args=["--hot"])
+
+    assert not store.command({"image": "kitchen/oven:1", "args": ["--hot"]})
+    assert f"{folder / '.image.json'} does not exist" in ImageStore(
+        [parse_image(f"kitchen/oven={folder}")], charts=["kitchen"]
+    ).lacking(driver, driver["spec"]["containers"][0])
+
+
 @pytest.mark.parametrize("text", ["kitchen/oven", "=x", "kitchen/oven="])
 def test_an_image_needs_name_and_folder(text: str) -> None:
     with pytest.raises(ConfigurationError, match="use --image NAME=DIR"):
@@ -101,7 +121,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused(folder: Path) -> None:
     settings(folder, Entrypoint="/usr/bin/oven")
 
-    with pytest.raises(ConfigurationError, match=r"\.image\.json is invalid: Expected `array`"):
+    with pytest.raises(ConfigurationError, match=r"\.image\.json is invalid: Expected `array"):
         parse_image(f"kitchen/oven={folder}")
 
 
@@ -129,8 +149,14 @@ async def cluster(*images: LocalImage) -> AsyncIterator[Sandbox]:
 async def test_a_container_runs_the_entry_point_of_its_image(folder: Path) -> None:
     (folder / "srv").mkdir()
     settings(folder, Entrypoint=["oven"], Cmd=["hot"], Env=["HEAT=high", "PATH=/usr/bin:/bin"], WorkingDir="/srv")
-    async with cluster(parse_image(f"kitchen/oven={folder}")) as sandbox:
-        for name, body in (("entry", pod()), ("named", pod(command=["/usr/bin/oven", "x"]))):
+    entry = parse_image(f"kitchen/oven={folder}")
+    settings(folder, Cmd=["oven", "hot"], WorkingDir="/srv")
+    async with cluster(entry, parse_image(f"kitchen/grill={folder}")) as sandbox:
+        for name, body in (
+            ("entry", pod()),
+            ("named", pod(command=["/usr/bin/oven", "x"])),
+            ("arguments", pod("kitchen/grill", args=["/usr/bin/oven", "cold"])),
+        ):
             await sandbox.client.create(PODS, {**body, "metadata": {"name": name}}, "default")
         program = folder / "usr" / "bin" / "oven"
 
@@ -138,9 +164,10 @@ async def test_a_container_runs_the_entry_point_of_its_image(folder: Path) -> No
             found = sandbox.nodes[0].runtime.report("default", name, "c")
             return found.log.text if found else ""
 
-        await until(lambda: output("entry") and output("named"))
+        await until(lambda: output("entry") and output("named") and output("arguments"))
         assert output("entry") == f"hot from {program} heat=high in {folder / 'srv'}\n"
         assert output("named") == f"x from {program} heat=high in {folder / 'srv'}\n"
+        assert output("arguments") == f"cold from {program} heat= in {folder / 'srv'}\n"
 
 
 @pytest.mark.processes

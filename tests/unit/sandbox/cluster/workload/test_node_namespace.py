@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ import pytest
 
 from dra_kit.client.resources import PODS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -58,7 +61,7 @@ def short() -> Iterator[Path]:
 async def runtime_in(directory: Path, files: Mapping[str, Path] | None = None) -> AsyncIterator[ProcessRuntime]:
     place = directory / "1"
     (place / "cdi").mkdir(parents=True)
-    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {})
+    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {}, name="node-7")
     async with ProcessRuntime(directory=place / "containers", namespace=namespace) as made:
         yield made
 
@@ -91,14 +94,24 @@ def in_namespace(runtime: ProcessRuntime, *command: str) -> str:
 async def test_directories_of_the_node_are_where_programs_expect_them(short: Path) -> None:
     async with runtime_in(short) as runtime:
         in_namespace(
-            runtime, "sh", "-c", "echo plugin > /var/lib/kubelet/a; echo spec > /var/run/cdi/b; ls /etc/cdi; :"
-        )
+            runtime, "sh", "-c",
+            "echo plugin > /var/lib/kubelet/a; echo spec > /var/run/cdi/b; ls -A /etc/cdi; echo old > /etc/cdi/c"
+        )  # fmt: skip
 
         assert (short / "1/a").read_text() == "plugin\n"
         assert (short / "1/cdi/b").read_text() == "spec\n"
+        assert (short / "1/etc-cdi/c").read_text() == "old\n"
         assert await output(runtime, "cat /var/lib/kubelet/a /run/cdi/b") == "plugin\nspec\n"
         assert in_namespace(runtime, "ls", "/var/run/nri") == "nri.sock\n"
     assert not Path("/var/lib/kubelet/a").exists()
+
+
+async def test_programs_of_a_node_have_its_host_name_and_containers_their_own(short: Path) -> None:
+    async with runtime_in(short) as runtime:
+        assert in_namespace(runtime, "uname", "-n") == "node-7\n"
+        assert await output(runtime, "uname -n", hostname="guest") == "guest\n"
+        assert await output(runtime, "uname -n", hostname="guest", privileged=True) == "guest\n"
+        assert in_namespace(runtime, "uname", "-n") == "node-7\n"
 
 
 async def test_program_of_a_node_is_root_in_the_folder_of_its_caller(short: Path) -> None:
@@ -137,6 +150,31 @@ async def test_fake_files_replace_those_of_the_machine(short: Path, tmp_path: Pa
     # the node has copies
     assert (tmp_path / "sys/class/oven/oven0/vendor").read_text() == "sys/class/oven/oven0/vendor\n"
     assert not (tmp_path / "dev/new").exists()
+
+
+async def test_empty_files_of_a_fake_dev_are_devices(short: Path, tmp_path: Path) -> None:
+    for place in ("dev/ovens", "racks"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "0").touch()
+    (tmp_path / "dev/menu").write_text("pizza")
+    (tmp_path / "dev/ovens/first").symlink_to("0")
+    show = "cd /dev && stat -c '%n %F %t:%T' menu ovens/0 racks/0 null && stat -L -c %F ovens/first && echo x > ovens/0"
+    kind = "character special file"
+    expected = f"menu regular file 0:0\novens/0 {kind} 1:3\nracks/0 {kind} 1:3\nnull {kind} 1:3\n{kind}\n"
+    async with runtime_in(short, {"/dev": tmp_path / "dev", "/dev/racks": tmp_path / "racks"}) as runtime:
+        assert in_namespace(runtime, "sh", "-c", show) == expected
+        edits = SpecEdits(device_nodes=(DeviceNode(path="/dev/ovens/a", host_path="/dev/racks/0"),))
+        assert await output(runtime, "stat -c '%F' /dev/ovens/a", edits=edits) == f"{kind}\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can make device files")
+async def test_device_files_of_any_folder_are_devices(short: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    os.mknod(tmp_path / "dev/oven0", stat.S_IFCHR | 0o600, os.makedev(240, 7))
+    (tmp_path / "dev/empty").touch()
+    async with runtime_in(short, {"/driver-of-test": tmp_path}) as runtime:
+        found = in_namespace(runtime, "sh", "-c", "cd /driver-of-test/dev && stat -c '%n %F %t:%T' *")
+        assert found == "empty regular empty file 0:0\noven0 character special file 1:3\n"
 
 
 async def test_only_privileged_containers_see_all_devices(short: Path, tmp_path: Path) -> None:
@@ -363,6 +401,14 @@ async def test_pods_reach_the_api_server(sandbox: Sandbox) -> None:
     }) == "b'ok'\n"  # fmt: skip
 
 
+@pytest.mark.parametrize(("network", "name"), [(False, "p"), (True, "node-2")])
+async def test_pod_in_the_network_of_its_node_has_the_host_name_of_the_node(
+    sandbox: Sandbox, network: bool, name: str
+) -> None:
+    script = "echo $(uname -n) $HOSTNAME"
+    assert await pod_output(sandbox, script, nodeName="node-2", hostNetwork=network) == f"{name} {name}\n"
+
+
 async def test_api_server_that_stops_listening_is_away_for_programs_of_nodes(sandbox: Sandbox) -> None:
     namespace, server = sandbox.nodes[0].runtime.namespace, sandbox.control_plane.server
     assert namespace is not None
@@ -380,6 +426,21 @@ async def _closed(connection: socket.socket) -> bool:
         return await asyncio.get_running_loop().sock_recv(connection, 1) == b""
     except ConnectionResetError:
         return True
+
+
+async def test_cdi_files_of_both_folders_are_used(sandbox: Sandbox) -> None:
+    """A driver writes what does not change into /etc/cdi."""
+    node = sandbox.nodes[0]
+    for folder, device, color in (("/etc/cdi", "static", "red"), ("/var/run/cdi", "dynamic", "blue")):
+        spec = {
+            "cdiVersion": "0.6.0", "kind": f"kitchen.example/{device}",
+            "devices": [{"name": "oven", "containerEdits": {"env": [f"{device.upper()}={color}"]}}],
+        }  # fmt: skip
+        write = f"import sys; open('{folder}/{device}.json', 'w').write(sys.argv[1])"
+        in_namespace(node.runtime, sys.executable, "-I", "-c", write, json.dumps(spec))
+    found = load_specs(node.kubelet.cdi_directories)
+    edits = found.resolve(["kitchen.example/static=oven", "kitchen.example/dynamic=oven"])
+    assert sorted(edits.env) == ["DYNAMIC=blue", "STATIC=red"]
 
 
 async def test_host_path_that_has_to_be_created_is_not_created_on_this_machine(sandbox: Sandbox) -> None:

@@ -94,7 +94,7 @@ async def runtime(image: str) -> AsyncIterator[PodmanRuntime]:
 async def _runtime(place: Path) -> AsyncIterator[PodmanRuntime]:
     (place / "cdi").mkdir()
     places = NodePlaces(place, place / "cdi")
-    namespace = NodeNamespace(places, {}, containers=True)
+    namespace = NodeNamespace(places, {}, name="node-1", containers=True)
     async with PodmanRuntime(PODMAN, places, namespace, directory=place / "containers") as made:
         yield made
 

@@ -1,0 +1,57 @@
+"""What is known of public drivers, which are tried and judged where their sources are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dra_kit.conformance.profile import read_profile
+from tests.upstream import __main__ as upstream
+from tests.upstream.__main__ import OUTCOMES, Example, Place, UpstreamDriver, commands, load_drivers, problem
+
+DRIVERS = load_drivers()
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_each_example_says_what_is_expected_and_why(name: str) -> None:
+    for example in DRIVERS[name].examples:
+        assert example.outcome in OUTCOMES
+        assert example.outcome == "runs" or (example.says and example.why), example.files
+
+
+@pytest.mark.parametrize("name", [name for name, driver in DRIVERS.items() if driver.judge])
+def test_each_driver_that_is_judged_has_a_profile(name: str) -> None:
+    assert read_profile(Path(upstream.HERE / f"{name}.yaml")).driver
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_placeholders_of_commands_are_filled(name: str, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    place = Place(name, DRIVERS[name], tmp_path / "upstream", scratch)
+
+    for _, words in commands(DRIVERS[name], place, scratch):
+        assert not any("{" in word for word in words)
+    assert place.lacks[:2] == [str(tmp_path / "upstream" / name), str(tmp_path / "upstream/images" / name)]
+
+
+def test_values_of_an_example_replace_those_of_its_driver(tmp_path: Path) -> None:
+    example = Example(("pod.yaml",), values={"a": 2}, outcome="waits", says="x", why="y")
+    driver = UpstreamDriver("1", "--chart {sources}", (example,), values={"a": 1, "b": 1})
+    [(_, words)] = commands(driver, Place("oven", driver, tmp_path, tmp_path), tmp_path)
+
+    values = tmp_path / "values-0.yaml"
+    expected = ["sandbox", "--chart", f"{tmp_path}/oven", "--values", f"{values}", "--timeout", "20"]
+    assert words == [*expected, "-f", f"{tmp_path}/oven/pod.yaml"]
+    assert values.read_text() == "a: 2\nb: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "expected"),
+    [(1, "p is Pending", ""), (0, "p is Pending", "exit code 0, expected 1"), (1, "all is well", "'Pending' is not")],
+)
+def test_an_outcome_is_compared(code: int, output: str, expected: str) -> None:
+    found = problem(Example((), outcome="waits", says="Pending"), code, output)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
