@@ -126,6 +126,14 @@ class AllocatorRules:
         """Return the scheduler's gates in a cluster whose API server has these features."""
         return cls(**{gate: all(name in features for name in names) for gate, names in _KUBERNETES_NAMES.items()})
 
+    @property
+    def features(self) -> FeatureGates:
+        """The gates of a cluster whose scheduler has these; those that no allocation depends on are the defaults."""
+        names = {gate: set(names) for gate, names in _KUBERNETES_NAMES.items()}
+        on = {name for gate in names if getattr(self, gate) for name in names[gate]}
+        off = {name for gate in names if not getattr(self, gate) for name in names[gate]}
+        return FeatureGates((FeatureGates.default().enabled - off) | on)
+
     @classmethod
     def alpha(cls) -> AllocatorRules:
         """Every gate on."""

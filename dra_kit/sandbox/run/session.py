@@ -27,7 +27,7 @@ from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.page.server import PageServer
 from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.detached import is_detached
-from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay, drivers_without_devices
+from dra_kit.sandbox.run.observers import CopyTrial, FilesStory, FolderObserver, RunDisplay, drivers_without_devices
 from dra_kit.sandbox.stories.completion import pods_of_workloads
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
@@ -172,13 +172,23 @@ class SandboxSession:
             self._view.entry(sandbox.namespaces)
         await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])
         await serve_certificate_kinds(sandbox.client)
+        trial = None
+        if self._settings.copy is not None:
+            gates, keep = self._settings.gates, self._task.keep
+            trial = CopyTrial(sandbox, self._shown, gates, self._task.timeout, explain=keep or not self._task.files)
+            await trial.begin()
         for chart in self._charts:
             await self._install(sandbox, chart)
         for text in drivers_without_devices(sandbox):
             self._view.entry(text, fg="yellow")
         for story in self._task.stories:
             await self._story(sandbox, story)
-        if self._task.files:
+        if self._task.files and trial is not None:
+            await trial.apply(self._task.files)
+            self._ready(sandbox)
+            if self._task.keep:
+                await self._last(sandbox)
+        elif self._task.files:
             await self._files(sandbox)
         elif not self._task.stories or self._task.keep:
             self._ready(sandbox)
@@ -245,7 +255,7 @@ class SandboxSession:
         """Wait until the run is interrupted."""
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
-        if not (sandbox.drivers or sandbox.programs):
+        if sandbox.nodes and not (sandbox.drivers or sandbox.programs):
             self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()
