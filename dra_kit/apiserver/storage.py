@@ -146,8 +146,8 @@ class Storage:
     def restore(self, objects: Iterable[tuple[str, str, Object]]) -> None:
         """Take over objects of another storage, by resource and key, in place of those with the same keys.
 
-        They keep their resource versions, and those without one get new ones. Nobody is notified: call it before
-        anybody listens. The history begins afterwards.
+        They keep their resource versions, and those without one get new ones. Listeners are not notified: call it
+        before there are any. The history begins afterwards.
         """
         taken = list(objects)
         self.revision = max(self.revision, *(_version_of(obj) for _, _, obj in taken), 0)

@@ -42,7 +42,7 @@ from dra_kit.cli.sandbox_drivers import (
     shapes_with_stories,
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
@@ -441,13 +441,18 @@ def _session(
     charts: tuple[tuple[Path, tuple[Path, ...]], ...],
 ) -> SandboxSession:
     from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
-    from dra_kit.sandbox.run.session import RunTask, SandboxSession
+    from dra_kit.sandbox.run.session import RunTask, SandboxSession, with_copy
 
     stories = load_stories(options["stories"])
     loaded: list[Loaded] = ctx.meta["drivers"]
     given = given_settings(ctx, [driver for _, driver in loaded], options["values"])
     replaced = any(story.replaces for story in stories)
-    settings = with_copy(sandbox_settings(options), options, has_driver=bool(loaded or commands or charts))
+    settings = sandbox_settings(options)
+    if options["saved"] is not None:
+        gates = str(options["feature_gates"])
+        settings = with_copy(settings, options["saved"], gates, alpha=options["alpha"])
+        if not (loaded or commands or charts) and ctx.get_parameter_source("nodes") is ParameterSource.DEFAULT:
+            settings = replace(settings, nodes=0)  # nothing would run there
 
     def ready(sandbox: Sandbox) -> None:
         leave_record(sandbox)
@@ -496,7 +501,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     from dra_kit.apiserver.api import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
-    gates = FeatureGates.alpha() if options["alpha"] else FeatureGates.default()
+    gates = Release.alpha() if options["alpha"] else Release.of()
     try:
         gates = gates.switched(options["feature_gates"])
     except ValueError as error:
@@ -524,26 +529,6 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         node_namespaces=options["node_namespaces"],
         node_files=options["node_files"],
     )
-
-
-def with_copy(settings: SandboxSettings, options: Mapping[str, Any], *, has_driver: bool) -> SandboxSettings:
-    """Return the settings with the saved cluster of ``--from``, if there is one.
-
-    Raises:
-        ConfigurationError: the saved cluster cannot be read, or a feature gate is invalid.
-    """
-    if options["saved"] is None:
-        return settings
-    from dra_kit.sandbox.cluster_copy import ClusterCopy
-
-    copy = ClusterCopy.read(options["saved"])
-    own = click.get_current_context().get_parameter_source("nodes") is not ParameterSource.DEFAULT
-    gates = FeatureGates.alpha() if options["alpha"] else copy.gates
-    try:
-        gates = gates.switched(options["feature_gates"])
-    except ValueError as error:
-        raise ConfigurationError(f"--feature-gates: {error}") from None
-    return replace(settings, copy=copy, gates=gates, nodes=settings.nodes if has_driver or own else 0)
 
 
 _CUT_OFF: Final = 128 + signal.SIGPIPE

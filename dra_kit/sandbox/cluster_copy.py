@@ -18,7 +18,7 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS
 from dra_kit.diagnosis.snapshot import SavedCluster, load_cluster
 from dra_kit.errors import ConfigurationError, NotFound
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch
 from dra_kit.kubernetes.values.json import Object, ObjectView
@@ -55,7 +55,7 @@ class ClusterCopy(Struct, frozen=True):
 
     source: str
     version: str
-    gates: FeatureGates
+    gates: Release
     alpha: bool
     node_names: frozenset[str]
     node_uids: frozenset[str]
@@ -72,15 +72,14 @@ class ClusterCopy(Struct, frozen=True):
         """Read a snapshot, a support bundle, or objects saved with kubectl.
 
         Raises:
-            ConfigurationError: it cannot be read, an object is damaged, or two objects have the same name.
+            ConfigurationError: it cannot be read, an object is corrupt, or two objects have the same name.
         """
         saved = load_cluster(path)
         found = saved.documents
-        cluster = found.cluster()  # checks the objects
-        rules = cluster.gates
-        gates = FeatureGates.alpha() if found.alpha else rules.features
-        if not found.extended_resources:
-            gates = gates.without("DRAExtendedResource")
+        found.cluster()  # checks the objects
+        gates = found.release
+        if found.extended_resources:
+            gates = gates.also("DRAExtendedResource")
         others, left_out = _others(saved, gates)
         objects = tuple(_distinct(path, [*(item for kind in found.documents.values() for item in kind), *others]))
         by_kind: dict[str, list[Object]] = {}
@@ -91,7 +90,7 @@ class ClusterCopy(Struct, frozen=True):
         on = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}
         return cls(
             source=str(path),
-            version=found.version,
+            version=str(gates.version),
             gates=gates,
             alpha=found.alpha,
             node_names=names,
@@ -121,7 +120,7 @@ class ClusterCopy(Struct, frozen=True):
             restore(api, each())
         except TypeMismatch as error:
             raise ConfigurationError(
-                f"{self.source}: {_title(taken[-1])} is damaged: {error}; save it again, with dra-kit snapshot or "
+                f"{self.source}: {_title(taken[-1])} is corrupt: {error}; save it again, with dra-kit snapshot or "
                 "kubectl get -o yaml"
             ) from None
         api.emulated = self.version
@@ -155,7 +154,7 @@ def _title(obj: ObjectView) -> str:
     return f"{obj.get('kind', 'object')} {'/'.join(filter(None, object_key(obj)))}"
 
 
-def _others(saved: SavedCluster, gates: FeatureGates) -> tuple[list[Object], list[str]]:
+def _others(saved: SavedCluster, gates: Release) -> tuple[list[Object], list[str]]:
     """Return the objects of further kinds that a copy has, and a sentence about those that it does not have."""
     taken, left_out = list[Object](), Counter[str]()
     for where, document in saved.others:
@@ -195,7 +194,7 @@ def _distinct(path: Path, documents: Iterable[ObjectView]) -> Iterator[Object]:
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         if not isinstance(namespace, str) or "/" in namespace or "/" in name:
             raise ConfigurationError(
-                f"{path}: {_title(document)} is damaged: its name or namespace contains a slash; save it again"
+                f"{path}: {_title(document)} is corrupt: its name or namespace contains a slash; save it again"
             )
         key = (str(document["kind"]), namespace, name)
         if (former := seen.setdefault(key, document)) is not document:
@@ -247,7 +246,7 @@ def _many(number: int, noun: str) -> str:
 def _notes(saved: SavedCluster, by_kind: Mapping[str, Sequence[ObjectView]]) -> Iterator[str]:
     yield (
         "its nodes are copies, without kubelets and drivers: pods on them run nothing, and ResourceSlices stay as they "
-        "are, although nobody renews them"
+        "are, although no driver renews them"
     )
     if not by_kind.get("Node"):
         yield "it has no Node, so that no pod finds a place; save it with the right to list nodes"
@@ -258,7 +257,7 @@ def _notes(saved: SavedCluster, by_kind: Mapping[str, Sequence[ObjectView]]) -> 
     pods = [pod for pod in by_kind.get("Pod", ()) if not pod["spec"].get("nodeName") and not is_terminal(pod)]
     if others := [pod for pod in pods if _scheduled_by_others(pod)]:
         waits = "waits" if len(others) == 1 else "wait"
-        yield f"{_many(len(others), 'pod')} {waits} for another scheduler, or for scheduling gates: nobody places them"
+        yield f"{_many(len(others), 'pod')} {waits} for another scheduler, or for scheduling gates, and stays as it is"
 
 
 class CopiedNodes:

@@ -32,7 +32,7 @@ from dra_kit.client.resources import (
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import NEWEST, FeatureGates
+from dra_kit.kubernetes.release import NEWEST, Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster_copy import ClusterCopy, CopiedNodes
 from dra_kit.sandbox.controllers import device_taint_eviction, jobs, pool_status, resource_claims
@@ -78,7 +78,7 @@ class ControlPlane:
     def __init__(
         self,
         *,
-        gates: FeatureGates | None = None,
+        gates: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
         time_scale: float = 1.0,
         port: int = 0,
@@ -86,7 +86,7 @@ class ControlPlane:
         copy: ClusterCopy | None = None,
     ) -> None:
         self._copy = copy
-        self._gates = gates or FeatureGates.default()
+        self._gates = gates or Release.of()
         self._time_scale = time_scale
         self._observe = observe
         self.door: Final = Authenticator()
@@ -157,7 +157,7 @@ class ControlPlane:
             scheduler = self._scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
-                DeviceTracker(AllocatorRules.matching(self._gates)),
+                DeviceTracker(AllocatorRules.of(self._gates)),
                 observe=self._observe,
                 time_scale=self._time_scale,
                 held=self._copy is not None,
@@ -198,7 +198,7 @@ class ControlPlane:
             self._scheduler.release()
 
     async def calm(self) -> None:
-        """Wait until the scheduler has tried all pods, unless it is held, and nobody has written for a moment."""
+        """Wait until the scheduler has tried all pods, unless it is held, and nothing was written for a moment."""
         turns, seen = 0, self.server.api.storage.revision
         while turns < _CALM_TURNS:
             await asyncio.sleep(_CALM_SECONDS)
@@ -259,7 +259,7 @@ class ControlPlane:
 async def _run(informers: SharedInformers, manager: ControllerManager, scheduler: Scheduler) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(informers.run(), name="informers")
-        await informers.synced()  # as in Kubernetes: nobody acts on a part of the objects
+        await informers.synced()  # as in Kubernetes: controllers never see only a part of the objects
         group.create_task(manager.run(), name="controllers")
         group.create_task(scheduler.run(), name="scheduler")
 
@@ -292,7 +292,7 @@ class ControllerManager:
         self,
         client: Client,
         informers: SharedInformers,
-        gates: FeatureGates,
+        gates: Release,
         *,
         authority: str,
         kinds: KindLookup,

@@ -18,7 +18,7 @@ import pytest
 from dra_kit.client.resources import DEVICE_TAINT_RULES, EVENTS, PODS, RESOURCE_CLAIMS
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import save
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.golden.files import read
@@ -86,7 +86,7 @@ async def played(player: Player, plane: ControlPlane, line: Line, last: int) -> 
 @pytest.mark.parametrize(("path", "name", "phase"), list(cuts()))
 async def test_a_copy_places_pods_as_kubernetes_did(path: Path, name: str, phase: int, tmp_path: Path) -> None:
     line = lines(path)[name]
-    gates = FeatureGates.alpha() if line["gates"] == "alpha" else None
+    gates = Release.alpha() if line["gates"] == "alpha" else None
     async with ControlPlane(gates=gates) as plane:
         client = await plane.connect("test")
         async with playing(plane.credentials(), client) as player:

@@ -114,7 +114,7 @@ class NodeLifecycleController:
 
     Args:
         copied: UIDs of nodes of a saved cluster, which keep their taints; None if each node has a kubelet. Without a
-            kubelet, a node on whose conditions nobody reports counts as ready.
+            kubelet, a node without conditions counts as ready.
         kubelets: names of the nodes that have one.
     """
 

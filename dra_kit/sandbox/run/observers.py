@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from dra_kit.client.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name, pod_claims, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox
@@ -73,7 +73,7 @@ class FilesStory(RunObserver):
         *,
         ready: Callable[[Sandbox], None],
         timeout: float,
-        gates: FeatureGates,
+        gates: Release,
     ) -> None:
         super().__init__(shown, keep)
         self._sandbox = sandbox
@@ -222,9 +222,9 @@ class FilesStory(RunObserver):
         }
 
 
-def _explain_command(sandbox: Sandbox, pod: ObjectView, gates: FeatureGates) -> str:
+def _explain_command(sandbox: Sandbox, pod: ObjectView, gates: Release) -> str:
     namespace, name = object_key(pod)
-    alpha = ["--alpha"] if gates == FeatureGates.alpha() else []
+    alpha = ["--alpha"] if gates == Release.alpha() else []
     kubeconfig = str(sandbox.kubeconfig.absolute())
     return shlex.join(["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha])
 
@@ -302,9 +302,7 @@ class CopyTrial:
         explain: show how to have pods without a place explained: the cluster stays.
     """
 
-    def __init__(
-        self, sandbox: Sandbox, shown: RunDisplay, gates: FeatureGates, timeout: float, *, explain: bool
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, shown: RunDisplay, gates: Release, timeout: float, *, explain: bool) -> None:
         self._sandbox = sandbox
         self._shown = shown
         self._view = shown.view

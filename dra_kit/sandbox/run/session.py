@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from dra_kit.client.resources import PODS, REPLICA_SETS, Resource
 from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.files import replace_private
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, parse_charts, served_versions
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
@@ -268,6 +270,26 @@ class SandboxSession:
             replace_private(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
+
+
+def with_copy(settings: SandboxSettings, saved: Path, gates: str, *, alpha: bool) -> SandboxSettings:
+    """Return settings that begin with a saved cluster, in its release.
+
+    Args:
+        settings: of the sandbox.
+        saved: the path of the saved cluster.
+        gates: changes of its feature gates, as in ``--feature-gates``.
+        alpha: switch on the features that are alpha in its release.
+
+    Raises:
+        ConfigurationError: the saved cluster cannot be read, or a feature gate is invalid.
+    """
+    copy = ClusterCopy.read(saved)
+    release = Release.alpha(copy.gates.version) if alpha else copy.gates
+    try:
+        return replace(settings, copy=copy, gates=release.switched(gates))
+    except ValueError as error:
+        raise ConfigurationError(f"--feature-gates: {error}") from None
 
 
 _UNDO_SECONDS: Final = 10.0

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from dra_kit.apiserver.api import Api, RuntimeConfig
 from dra_kit.apiserver.kinds.kind import KindRegistry
+from dra_kit.apiserver.server import AdmissionChain
 from dra_kit.diagnosis.snapshot import load
 from dra_kit.diagnosis.support_bundle import SupportBundle, redact_object, secrets_in_objects, write_archive
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from tests.support import saved_cluster as saved
 
@@ -25,7 +25,7 @@ from tests.support import saved_cluster as saved
 def api_of(copy: ClusterCopy) -> Api:
     """An API with the objects of a copy."""
     registry = KindRegistry(kind for kind in RuntimeConfig().served() if not kind.gate)
-    api = Api(copy.gates, None, registry)  # type: ignore[arg-type] - nothing is admitted
+    api = Api(copy.gates, AdmissionChain(), registry)
     copy.restore(api)
     return api
 
@@ -90,27 +90,20 @@ def test_two_objects_of_one_name_are_refused_unless_they_are_equal(tmp_path: Pat
 
 def test_objects_that_validation_refuses_today_are_taken(tmp_path: Path) -> None:
     objects = saved.full_cluster()
-    objects[2]["spec"]["selectors"] = [{"cel": {"expression": "this is no CEL"}}]
+    objects[2]["spec"]["selectors"] = [{"cel": {"expression": "this is not CEL"}}]
     objects[0]["metadata"]["name"] = "Not_A_Name"
 
     api = api_of(ClusterCopy.read(saved.write(tmp_path / "c.json", objects)))
 
     found = api.lookup("deviceclasses.resource.k8s.io", "gpu")
     assert found is not None
-    assert found["spec"]["selectors"][0]["cel"]["expression"] == "this is no CEL"
+    assert found["spec"]["selectors"][0]["cel"]["expression"] == "this is not CEL"
     assert api.lookup("nodes", "Not_A_Name") is not None
 
 
 def test_a_name_with_a_slash_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="Pod train/a/b is damaged: its name or namespace contains a slash"):
+    with pytest.raises(ConfigurationError, match="Pod train/a/b is corrupt: its name or namespace contains a slash"):
         ClusterCopy.read(saved.write(tmp_path / "c.json", [*saved.full_cluster(), saved.pod("a/b")]))
-
-
-@pytest.mark.parametrize("version", ["1.34", "1.35", "1.36", "1.37", "1.38"])
-def test_gates_are_those_of_the_release(version: str) -> None:
-    rules = AllocatorRules.of(version)
-
-    assert AllocatorRules.matching(rules.features) == rules
 
 
 def test_gates_of_the_snapshot_are_used(tmp_path: Path) -> None:
@@ -124,7 +117,7 @@ def test_gates_of_the_snapshot_are_used(tmp_path: Path) -> None:
     index.write_text(json.dumps({"version": "1.29"}))
 
     assert not {"DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedResource"} & old.gates.enabled
-    assert alpha.gates == FeatureGates.alpha()
+    assert alpha.gates == Release.alpha()
     with pytest.raises(ConfigurationError, match=r"Kubernetes 1\.29"):
         ClusterCopy.read(tmp_path)
 
@@ -174,7 +167,7 @@ PLACES = paths_of(saved.full_cluster())[1:]
 @pytest.mark.processes
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), WRONG), min_size=1, max_size=3))
-def test_damaged_objects_are_refused_in_words_or_taken(tmp_path: Path, damages: list[tuple[Any, Any]]) -> None:
+def test_corrupt_objects_are_refused_in_words_or_taken(tmp_path: Path, damages: list[tuple[Any, Any]]) -> None:
     objects: Any = saved.full_cluster()
     for place, value in damages:
         put(objects, place, value)

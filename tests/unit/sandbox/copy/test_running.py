@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,18 @@ Object = dict[str, Any]
 
 
 @asynccontextmanager
-async def copied(path: Path, *objects: Object) -> AsyncIterator[tuple[ControlPlane, Client]]:
-    """A control plane with a copy of a cluster, whose pods have been scheduled."""
+async def copied(path: Path, *objects: Object, patience: float = 60) -> AsyncIterator[tuple[ControlPlane, Client]]:
+    """A control plane with a copy of a cluster, whose pods have been scheduled.
+
+    With corrupt objects, a pod may be tried again and again: ``patience`` is how long that takes, in seconds.
+    """
     copy = ClusterCopy.read(saved.write(path / "saved.json", objects))
     async with ControlPlane(gates=copy.gates, copy=copy, time_scale=1000) as plane:
         await plane.calm()
         plane.schedule()
-        await plane.calm()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await plane.calm()
         yield plane, await plane.connect("test")
 
 
@@ -111,8 +116,10 @@ async def test_a_deleted_pod_frees_its_device_for_one_that_waits(tmp_path: Path)
 
 
 async def test_a_pod_bound_to_a_copy_of_a_node_stays_pending(tmp_path: Path) -> None:
-    code, text = await run(tmp_path, [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")],
-                           files=manifests(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}))  # fmt: skip
+    objects = [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")]
+    remedy = manifests(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unrelated"}})
+
+    code, text = await run(tmp_path, objects, files=remedy)
 
     assert code == 0
     assert "scheduler: Pod train/third goes to gpu-1" in text
@@ -147,7 +154,8 @@ async def test_a_remedy_that_does_not_help_ends_with_the_causes_and_1(tmp_path: 
     after = text.partition("applied to the copy: 1 object")[2]
     assert code == 1
     assert "0 of 1 have a place" in after
-    assert "2 do not match" in after or "none matches" in after or "match" in after
+    assert "Pod train/third has no place: 0/1 nodes are available: 1 cannot allocate all claims" in after
+    assert "claim gpu: request gpu: 2 devices" in after
 
 
 async def test_a_rule_of_the_remedy_evicts_pods_of_the_copy(tmp_path: Path) -> None:
@@ -243,13 +251,13 @@ async def test_a_node_of_the_copy_can_be_cordoned_and_deleted(tmp_path: Path) ->
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), WRONG), min_size=1, max_size=3))
-def test_a_damaged_cluster_never_ends_the_control_plane(tmp_path: Path, damages: list[tuple[Any, Any]]) -> None:
+def test_a_corrupt_cluster_never_ends_the_control_plane(tmp_path: Path, damages: list[tuple[Any, Any]]) -> None:
     objects: Any = saved.full_cluster()
     for place, value in damages:
         put(objects, place, value)
 
     async def play() -> None:
-        async with copied(tmp_path, *objects) as (_, client):
+        async with copied(tmp_path, *objects, patience=2) as (_, client):
             await client.list(PODS)
 
     try:
