@@ -66,7 +66,10 @@ _Hint: TypeAlias = Callable[[ObjectView, frozenset[str]], bool]
 
 
 class Scheduler:
-    """Gives pods nodes and claims devices; one that is ``held`` does not begin before :meth:`release`."""
+    """Gives pods nodes and claims devices.
+
+    With ``held`` it does not begin before :meth:`release`, and the objects may be invalid: those of a saved cluster.
+    """
 
     def __init__(
         self,
@@ -105,6 +108,7 @@ class Scheduler:
         if not held:
             self._released.set()
         self._trying = False
+        self._validated = not held  # a saved cluster may have objects that validation would refuse
         informers.listen(PODS, self._pod_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
         informers.listen(NODES, self._node_changed)
@@ -315,6 +319,11 @@ class Scheduler:
                 self._devices.abort()
                 await asyncio.gather(search, return_exceptions=True)
                 raise
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                if self._validated:
+                    raise
+                text = f"an object of the saved cluster is corrupt ({type(error).__name__}: {error}); save it again"
+                raise Unschedulable(text, reason="SchedulerError") from None
 
     # --- one attempt for the pods of a group
 

@@ -249,7 +249,20 @@ async def test_a_node_of_the_copy_can_be_cordoned_and_deleted(tmp_path: Path) ->
     assert left == ["third"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_an_object_that_cannot_be_scheduled_with_costs_its_pod_the_place_alone(tmp_path: Path) -> None:
+    nameless = saved.resource_slice("gpu-2", 1)
+    nameless["spec"]["devices"][0]["name"] = ""
+
+    async with copied(
+        tmp_path, saved.node("gpu-2"), nameless, saved.device_class(), saved.pod("plain"),
+        saved.pod("third", "three"), saved.claim("three"), patience=3,
+    ) as (_, client):  # fmt: skip
+        placed = {item["metadata"]["name"]: item["spec"].get("nodeName") for item in (await client.list(PODS)).items}
+
+    assert placed == {"third": None, "plain": "gpu-2"}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), WRONG), min_size=1, max_size=3))
 def test_a_corrupt_cluster_never_ends_the_control_plane(tmp_path: Path, damages: list[tuple[Any, Any]]) -> None:
     objects: Any = saved.full_cluster()
