@@ -195,6 +195,7 @@ class Api:
     """One cluster's API.
 
     Attributes:
+        emulated: the release that ``/version`` says is emulated; empty for that of the server.
         pod_log: returns the logs of containers; None if the cluster runs no containers.
         pod_streams: connects clients with containers; None if the cluster runs no containers.
     """
@@ -203,6 +204,7 @@ class Api:
     admission: AdmissionPlugin
     registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)
+    emulated: str = ""
     pod_log: PodLogSource | None = None
     pod_streams: PodStreams | None = None
     rbac: Rbac = dataclasses.field(init=False)

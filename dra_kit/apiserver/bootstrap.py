@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
@@ -15,6 +15,9 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.rbac import RBAC_KINDS
 from dra_kit.apiserver.storage import StorageChange
 from dra_kit.apiserver.verbs.write import fill_for_create
+from dra_kit.errors import InternalError
+from dra_kit.kubernetes.resource.new_object import apply_defaults
+from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -102,6 +105,48 @@ def serve_custom_resources(api: Api) -> None:
             api.registry.add(kind_from_definition(change.stored.object))
 
     api.storage.listen(DEFINITIONS, on_change)
+
+
+def restore(api: Api, objects: Iterable[Object]) -> None:
+    """Store objects of another API server as that one stored them: without admission and validation.
+
+    They keep UIDs, owners, resource versions and statuses; missing UIDs and times are filled in, and so are the
+    namespaces that objects are in. Call it before the server starts, so that all clients find the objects there.
+
+    Args:
+        api: of a new server.
+        objects: of served kinds and versions; each has a name, and a namespace if its kind has one.
+
+    Raises:
+        TypeMismatch: an object does not have the types of its kind.
+    """
+    moment, taken = now(), list[tuple[str, str, Object]]()
+    spaces: dict[str, None] = {}
+    for given in objects:
+        api_version = str(given["apiVersion"])
+        kind = api.registry.by_kind(api_version, str(given["kind"]))
+        if kind is None:
+            raise InternalError(f"{given['kind']} of {api_version} is not served; leave it out")
+        obj: Object = decode(given, kind.type_of(api_version))
+        apply_defaults(obj, kind.type_of(api_version))  # as when it is read from etcd
+        kind.strategy.default(obj, api.own_context(api_version))
+        obj = api.to_storage(kind, obj, api_version)
+        metadata = obj["metadata"]
+        metadata["uid"] = metadata.get("uid") or str(uuid.uuid4())
+        metadata["creationTimestamp"] = metadata.get("creationTimestamp") or moment
+        if kind.generation:
+            metadata["generation"] = metadata.get("generation") or 1
+        namespace = metadata.get("namespace", "")
+        if namespace:
+            spaces[namespace] = None
+        if kind.resource == "namespaces":
+            spaces[metadata["name"]] = None
+        taken.append((kind.resource, kind.key(namespace, metadata["name"]), api.pruned(kind, obj)))
+    api.storage.restore(taken)
+    for name in spaces:
+        create(api, "namespaces", name)
+        create_service_account(api, name)
+    api.storage.compact()
 
 
 @cache

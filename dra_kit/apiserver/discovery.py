@@ -40,11 +40,12 @@ VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", 
 _ORDER: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 
 
-def version_info() -> Object:
-    """Return the document at ``/version``."""
+def version_info(emulated: str = "") -> Object:
+    """Return the document at ``/version``; ``emulated`` is the release that the server emulates, such as ``1.36``."""
     major, minor, _ = SERVER_VERSION.removeprefix("v").split(".")
+    emulated_major, _, emulated_minor = (emulated or f"{major}.{minor}").partition(".")
     return {
-        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "major": major, "minor": minor, "emulationMajor": emulated_major, "emulationMinor": emulated_minor,
         "minCompatibilityMajor": major, "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": SERVER_VERSION,
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
         "compiler": "gc", "platform": "linux/amd64",
@@ -177,8 +178,8 @@ def _aggregated_resources(registry: KindRegistry, name: str, version: str) -> It
     yield from by_name.values()
 
 
-def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Response:
-    """Return the response to a request for a path that is not a resource.
+def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest, emulated: str = "") -> web.Response:
+    """Return the response to a request for a path that is not a resource; ``emulated`` as in :func:`version_info`.
 
     Raises:
         StatusError: 404, 405 or 406.
@@ -200,7 +201,7 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest) -> web.Resp
         if described is None:
             return web.Response(status=404, headers={"Content-Type": ""})
         return web.Response(body=encode(described), headers={"Content-Type": JSON})
-    document = _discovery(registry, path, raw)
+    document = _discovery(registry, path, raw, emulated)
     if document is None:
         return page_not_found()
     kind = _AGGREGATED["as"] if document.get("kind") == _AGGREGATED["as"] else ""
@@ -217,7 +218,7 @@ def page_not_found() -> web.Response:
     return web.Response(text="404 page not found\n", status=404)
 
 
-def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest) -> Object | None:
+def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest, emulated: str) -> Object | None:
     """Return a document; None if there is none at the path.
 
     The lists of groups and a group are answered whatever the method is.
@@ -229,7 +230,7 @@ def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest) -> Objec
         case ["version"]:
             _check_method(raw)
             check(accept, (JSON,))
-            return version_info()
+            return version_info(emulated)
         case [("api" | "apis") as root]:
             if root == "api":
                 _check_method(raw)

@@ -112,7 +112,7 @@ class Endpoint:
             if path == "/metrics":
                 body = generate_latest(_RequestMetrics(self.requests))
                 return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
-            return serve_non_resource(self.api.registry, raw)
+            return serve_non_resource(self.api.registry, raw, self.api.emulated)
         if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
             cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
             return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)

@@ -25,6 +25,8 @@ _Place = tuple[str, str]  # resource and key
 class GarbageCollector:
     """Watches all changes of an API, and deletes what they leave; creates the ServiceAccount of a new namespace.
 
+    Owners of objects that are there from the beginning count as there, too: the API may not know their kinds.
+
     Args:
         namespace_seconds: how long the contents of a deleted namespace stay.
     """
@@ -39,6 +41,12 @@ class GarbageCollector:
         self._scheduled = False
         self._foreground: dict[str, _Place] = {}
         self._loop = asyncio.get_running_loop()
+        for resource, key, stored in api.storage.everything():
+            metadata = stored.object["metadata"]
+            self._uids.add(metadata["uid"])
+            for owner in metadata.get("ownerReferences") or ():
+                self._uids.add(owner["uid"])
+                self._dependents[owner["uid"]].add((resource, key))
         self._stop = api.storage.listen("*", self._on_change)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, Final, Literal, TypeAlias
 
@@ -18,6 +18,8 @@ from dra_kit.kubernetes.values.json import Object
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 _HISTORY: Final = 5_000
 """Changes that are remembered, of all resources together."""
+_VERSION_DIGITS: Final = 18
+"""Digits of a resource version that still counts far below 64 bits."""
 
 
 class StoredObject(Struct):
@@ -101,6 +103,12 @@ class Storage:
                 return
             yield keys[i], objects[keys[i]]
 
+    def everything(self) -> Iterator[tuple[str, str, StoredObject]]:
+        """Yield resource, key and state of every object."""
+        for resource, objects in self._objects.items():
+            for key, stored in objects.items():
+                yield resource, key, stored
+
     def items_at(self, revision: int, resource: str, prefix: str = "") -> list[tuple[str, StoredObject]]:
         """Return what :meth:`items` returned after a revision.
 
@@ -135,6 +143,23 @@ class Storage:
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
+    def restore(self, objects: Iterable[tuple[str, str, Object]]) -> None:
+        """Take over objects of another storage, by resource and key, in place of those with the same keys.
+
+        They keep their resource versions, and those without one get new ones. Listeners are not notified: call it
+        before there are any. The history begins afterwards.
+        """
+        taken = list(objects)
+        self.revision = max(self.revision, *(_version_of(obj) for _, _, obj in taken), 0)
+        for resource, key, obj in taken:
+            revision = _version_of(obj)
+            if not revision:
+                revision = self.revision = self.revision + 1
+            self._objects[resource][key] = StoredObject(_with_version(obj, revision), revision)
+        for resource in {resource for resource, _, _ in taken}:
+            self._keys[resource] = sorted(self._objects[resource])
+        self.compact()
+
     def compact(self) -> None:
         """Drop the history."""
         self._history.clear()
@@ -160,6 +185,12 @@ class Storage:
         self._history.append(change)
         for listener in (*self._listeners[change.resource], *self._listeners["*"]):
             listener(change)
+
+
+def _version_of(obj: Object) -> int:
+    """Return the resource version of an object from another storage; 0 if it has none that this one can continue."""
+    text = obj["metadata"].get("resourceVersion") or ""
+    return int(text) if len(text) <= _VERSION_DIGITS and text.isascii() and text.isdecimal() else 0
 
 
 def _with_version(obj: Mapping[str, Any], revision: int) -> Object:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
@@ -99,7 +100,8 @@ class SandboxCommand(TargetCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store the arguments for a sandbox in the background; the default TARGET is the project in this folder."""
         ctx.meta["arguments"] = list(args)
-        if target_of(self.params, args) is None and not is_help(args) and is_project_here():
+        named = target_of(self.params, args) is not None or any(word.partition("=")[0] == "--from" for word in args)
+        if not named and not is_help(args) and is_project_here():
             args = [HERE, *args]
         printer = ctx.meta["printer"] = EntryPrinter(sys.stdout)
 
@@ -154,6 +156,13 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     multiple=True,
     type=path(exists=True, file_okay=False),
     help="folder of one story or several to run; may be repeated",
+)
+@click.option(
+    "--from",
+    "saved",
+    type=path(exists=True),
+    help="begin with a copy of a saved cluster, the output of 'dra-kit snapshot': pods that wait are scheduled, and -f "
+    "changes the copy; its nodes run nothing",
 )
 @click.option(
     "--nodes",
@@ -318,6 +327,9 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     programs and charts are several drivers on every node. Settings of a driver are flags of this command. If several
     drivers have a setting of the same name, use --set DRIVER.NAME=VALUE.
 
+    With --from, the cluster begins with the objects of a saved one, on whose nodes nothing runs. Exit code 0: all pods
+    that wait, of the saved cluster and of -f, have a place; 1: one has none.
+
     Exit code 0: every pod of -f succeeded, or is ready if it never exits, and every story passed; 1: a pod or a story
     failed; 2: the driver or a manifest is invalid. With neither -f nor --story, everything runs until Ctrl-C.
 
@@ -328,6 +340,7 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
       dra-kit sandbox --plugin 'go-driver --node-name {node} --cdi-root {cdi}' -f pod.yaml
       dra-kit sandbox --chart deployments/helm/driver --image registry.example/driver=./image -f pod.yaml
+      dra-kit sandbox --from production.tar.gz -f remedy.yaml
       dra-kit sandbox list
       dra-kit sandbox env
       dra-kit sandbox down
@@ -428,12 +441,18 @@ def _session(
     charts: tuple[tuple[Path, tuple[Path, ...]], ...],
 ) -> SandboxSession:
     from dra_kit.sandbox.run.detached import is_detached, leave_record, report_ready
-    from dra_kit.sandbox.run.session import RunTask, SandboxSession
+    from dra_kit.sandbox.run.session import RunTask, SandboxSession, with_copy
 
     stories = load_stories(options["stories"])
     loaded: list[Loaded] = ctx.meta["drivers"]
     given = given_settings(ctx, [driver for _, driver in loaded], options["values"])
     replaced = any(story.replaces for story in stories)
+    settings = sandbox_settings(options)
+    if options["saved"] is not None:
+        gates = str(options["feature_gates"])
+        settings = with_copy(settings, options["saved"], gates, alpha=options["alpha"])
+        if not (loaded or commands or charts) and ctx.get_parameter_source("nodes") is ParameterSource.DEFAULT:
+            settings = replace(settings, nodes=0)  # nothing would run there
 
     def ready(sandbox: Sandbox) -> None:
         leave_record(sandbox)
@@ -441,11 +460,11 @@ def _session(
 
     session = SandboxSession(
         [
-            sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
+            sandbox_driver(target, driver, given[driver.name], settings.nodes, replaced=replaced)
             for target, driver in loaded
         ],
         replace(
-            settings := sandbox_settings(options),
+            settings,
             edited=tuple(sorted({name for story in stories for name in story.edited})),
             commands=commands,
             images=tuple(map(parse_image, options["images"])),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Self
 
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
@@ -216,20 +217,67 @@ def load(path: Path) -> ClusterDocuments:
     Raises:
         ConfigurationError: the path is not a snapshot, or contains no ResourceSlices or other objects.
     """
+    return load_cluster(path).documents
+
+
+class SavedCluster(Struct, frozen=True):
+    """Everything in a snapshot, a support bundle, or a file or directory with objects saved with kubectl.
+
+    Attributes:
+        documents: the objects that explanations read.
+        others: objects of other kinds, unchanged, each with its place.
+        is_bundle: it is a support bundle: of the pods it has only those of a driver, and secrets are removed.
+    """
+
+    documents: ClusterDocuments
+    others: Sequence[tuple[str, Object]] = ()
+    is_bundle: bool = False
+
+
+def load_cluster(path: Path) -> SavedCluster:
+    """Read what :func:`load` reads, and objects of other kinds.
+
+    Raises:
+        ConfigurationError: as for :func:`load`.
+    """
     documents: dict[str, list[ObjectView]] = {}
-    index, complete = SnapshotIndex(), False
+    others: list[tuple[str, Object]] = []
+    index, complete, bundle = SnapshotIndex(), False, ""
     for name, content in _contents(path):
-        if Path(name).name == INDEX_FILE:
+        base = PurePosixPath(name).name
+        if base == INDEX_FILE:
             index, complete = _index(f"{path}: {name}", content), True
             continue
+        if base == _BUNDLE_INDEX and _is_bundle_index(content):
+            bundle = f"{PurePosixPath(name).parent / _BUNDLE_OBJECTS}"
+            continue
+        if bundle and str(PurePosixPath(name).parent) != bundle:
+            continue
         named = str(path) if name == path.name else f"{path}: {name}"
-        for where, document in read_objects(SourceFile.of(content, named), SNAPSHOTS):
+        text = b'{"apiVersion": "v1", "kind": "List", "items": ' + content + b"}" if bundle else content
+        for where, document in read_objects(SourceFile.of(text, named), SNAPSHOTS):
             if document["kind"] in KINDS:
                 documents.setdefault(document["kind"], []).append(_loaded(document, where))
+            else:
+                others.append((where, document))
     if not documents:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
     read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
-    return ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
+    found = ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
+    return SavedCluster(found, others, bool(bundle))
+
+
+_BUNDLE_INDEX: Final = "index.json"
+_BUNDLE_OBJECTS: Final = "objects"
+
+
+def _is_bundle_index(content: bytes) -> bool:
+    """Return whether a file is the index of a support bundle, which comes before its objects."""
+    try:
+        index = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(index, dict) and {"release", "files", "missing"} <= index.keys()
 
 
 def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
@@ -21,6 +22,7 @@ from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
+from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.containers.images import ImageStore, LocalImage
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.node_namespace import (
@@ -78,6 +80,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
         commands: programs that are drivers, or parts of one.
         images: folders that stand for images.
         charts: names of helm charts that are installed, each in a namespace with its name.
+        copy: a saved cluster to begin with, whose nodes are there beside those of the sandbox; None for none.
     """
 
     nodes: int = 1
@@ -99,6 +102,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     commands: tuple[DriverCommand, ...] = ()
     images: tuple[LocalImage, ...] = ()
     charts: tuple[str, ...] = ()
+    copy: ClusterCopy | None = None
 
     @property
     def runs_programs(self) -> bool:
@@ -107,8 +111,9 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def node_names(self) -> list[str]:
-        """The names of the nodes."""
-        return [f"node-{number}" for number in range(1, self.nodes + 1)]
+        """The names of the nodes that the sandbox runs; those of a copy have other names."""
+        first = self.copy.first_node if self.copy is not None else 1
+        return [f"node-{number}" for number in range(first, first + self.nodes)]
 
 
 USER_AGENT: Final = "dra-kit sandbox"
@@ -123,6 +128,9 @@ class SandboxObserver:
 
     def acted(self, record: Record) -> None:
         """Note what a kubelet did, or what happened to a driver on its node."""
+
+    async def copied(self, copy: ClusterCopy) -> None:
+        """Note that the objects of a saved cluster are there; its pods are scheduled later."""
 
     def started(self, sandbox: Sandbox) -> None:
         """Note that API server, controllers and scheduler run; the nodes come next."""
@@ -174,12 +182,15 @@ class Sandbox:
         self._addresses = node_addresses(self._settings.nodes)
         self.beginning: str = ""
         """A resource version from before the first claim was created."""
+        kubelets, copy = frozenset(self._settings.node_names), self._settings.copy
+        self._copy = replace(copy, kubelets=kubelets) if copy is not None else None
         self.control_plane: Final = ControlPlane(
             gates=self._settings.gates,
             runtime_config=self._settings.runtime_config,
             time_scale=self._settings.time_scale,
             port=self._settings.port,
             observe=self._decided,
+            copy=self._copy,
         )
         self._drivers = RunningDrivers([drivers] if isinstance(drivers, SandboxDriver) else drivers, self)
 
@@ -225,6 +236,9 @@ class Sandbox:
         await self._choose_namespaces()
         for observer in self._observers:
             observer.started(self)
+        if self._copy is not None:
+            for observer in self._observers:
+                await observer.copied(self._copy)
         await asyncio.gather(*(self._add_node(*place) for place in places.items()))
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
         if self._settings.accounts is not None:

@@ -35,6 +35,7 @@ from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
+from dra_kit.sandbox.cluster_copy import ClusterCopy, CopiedNodes
 from dra_kit.sandbox.controllers import cron_jobs, device_taint_eviction, jobs, resource_claims
 from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController, RootCertificatePublisher
 from dra_kit.sandbox.controllers.cron_jobs import CronJobController
@@ -58,6 +59,8 @@ VERSION: Final = str(NEWEST)
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux reports how many clients may wait at a socket."""
 _RESOURCES: Final = (*SCHEDULING_RESOURCES, NAMESPACES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES)
+_CALM_TURNS: Final = 25  # a moment: so many times, the event loop has had the time to run everybody
+_CALM_SECONDS: Final = 0.01
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 
 
@@ -70,6 +73,7 @@ class ControlPlane:
         time_scale: waits of controllers and scheduler are divided by this.
         port: of the API server; 0 for a free one.
         observe: notified of every decision of the scheduler.
+        copy: a saved cluster to begin with. Its pods are scheduled once :meth:`schedule` is called.
     """
 
     def __init__(
@@ -80,7 +84,9 @@ class ControlPlane:
         time_scale: float = 1.0,
         port: int = 0,
         observe: Callable[[SchedulingDecision], None] = lambda _: None,
+        copy: ClusterCopy | None = None,
     ) -> None:
+        self._copy = copy
         self._gates = gates or Release.of()
         self._time_scale = time_scale
         self._observe = observe
@@ -97,6 +103,7 @@ class ControlPlane:
         self._work: asyncio.Task[None] | None = None
         self._failure_raised = False
         self._informers: SharedInformers | None = None
+        self._scheduler: Scheduler | None = None
         self._credentials: Credentials | None = None
 
     def listen_at(self, path: Path) -> None:
@@ -116,8 +123,14 @@ class ControlPlane:
             self.server.socket = path
 
     async def __aenter__(self) -> Self:
-        """Start the API server, then the controllers and the scheduler as its clients."""
+        """Start the API server, then the controllers and the scheduler as its clients.
+
+        Raises:
+            ConfigurationError: an object of the saved cluster does not have the types of its kind.
+        """
         try:
+            if self._copy is not None:
+                self._copy.restore(self.server.api)
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)
@@ -141,13 +154,15 @@ class ControlPlane:
                 authority=self.server.authority,
                 kinds=self._served_kind,
                 time_scale=self._time_scale,
+                copy=self._copy,
             )
-            scheduler = Scheduler(
+            scheduler = self._scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
                 DeviceTracker(AllocatorRules.of(self._gates)),
                 observe=self._observe,
                 time_scale=self._time_scale,
+                held=self._copy is not None,
             )
             self._work = asyncio.create_task(_run(informers, manager, scheduler), name="control plane")
             await self.or_fail(informers.synced())
@@ -173,6 +188,25 @@ class ControlPlane:
         if self._informers is None:
             raise InternalError("the control plane has not been started; enter it first")
         return self._informers
+
+    def hold(self) -> None:
+        """Let no pod be scheduled until :meth:`schedule` is called, so that it does not matter what changes first."""
+        if self._scheduler is not None:
+            self._scheduler.hold()
+
+    def schedule(self) -> None:
+        """Schedule pods again, the oldest first."""
+        if self._scheduler is not None:
+            self._scheduler.release()
+
+    async def calm(self) -> None:
+        """Wait until the scheduler has tried all pods, unless it is held, and nothing was written for a moment."""
+        turns, seen = 0, self.server.api.storage.revision
+        while turns < _CALM_TURNS:
+            await asyncio.sleep(_CALM_SECONDS)
+            before, seen = seen, self.server.api.storage.revision
+            busy = self._scheduler is not None and self._scheduler.busy
+            turns = 0 if busy or seen != before else turns + 1
 
     def credentials(self) -> Credentials:
         """Return credentials for clients: they may do everything."""
@@ -227,6 +261,7 @@ class ControlPlane:
 async def _run(informers: SharedInformers, manager: ControllerManager, scheduler: Scheduler) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(informers.run(), name="informers")
+        await informers.synced()  # as in Kubernetes: controllers never see only a part of the objects
         group.create_task(manager.run(), name="controllers")
         group.create_task(scheduler.run(), name="scheduler")
 
@@ -252,6 +287,7 @@ class ControllerManager:
         gates: feature gates of the cluster.
         authority: of the API server's certificate, as PEM.
         kinds: that the API server serves.
+        copy: the saved cluster that the objects come from; None for none.
     """
 
     def __init__(
@@ -263,6 +299,7 @@ class ControllerManager:
         authority: str,
         kinds: KindLookup,
         time_scale: float = 1.0,
+        copy: ClusterCopy | None = None,
     ) -> None:
         own = (resource_claims, device_taint_eviction, jobs, cron_jobs)
         claim_events, taint_events, job_events, cron_job_events, *_ = self._recorders = tuple(
@@ -272,11 +309,23 @@ class ControllerManager:
         workload_events = dict(zip(COMPONENTS, self._recorders[len(own) :], strict=True))
         self._controllers: tuple[_Controller, ...] = (
             ResourceClaimController(
-                client, informers, claim_events, group_claims=resource_claims.GROUP_CLAIMS_GATE in gates
+                client,
+                informers,
+                claim_events,
+                group_claims=resource_claims.GROUP_CLAIMS_GATE in gates,
+                absent=copy.absent_consumers if copy else None,
             ),
-            DeviceTaintEvictionController(client, informers, taint_events, time_scale=time_scale),
-            PodGarbageCollector(client, informers, time_scale=time_scale),
-            NodeLifecycleController(client, informers),
+            DeviceTaintEvictionController(
+                client, informers, taint_events, time_scale=time_scale, spare=copy is not None
+            ),
+            PodGarbageCollector(client, informers, time_scale=time_scale, absent=copy.absent_nodes if copy else ()),
+            NodeLifecycleController(
+                client,
+                informers,
+                copied=copy.node_uids if copy else None,
+                kubelets=copy.kubelets if copy else (),
+            ),
+            *([CopiedNodes(client, informers, copy)] if copy else []),
             RootCertificatePublisher(client, informers, authority),
             EndpointController(client, informers),
             PolicyStatusController(client, informers, kinds),

@@ -130,6 +130,24 @@ class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
     drivers: tuple[str, ...] = ()
 
 
+class ClusterCopied(TimelineRecord, frozen=True, kw_only=True):
+    """The objects of a saved cluster are there, in the records before; now its pods are scheduled.
+
+    Attributes:
+        source: where it was read from.
+        version: of Kubernetes that it was saved from, such as ``1.36``.
+        summary: how much there is, as a text.
+        notes: what is to be known about it, a sentence each.
+        kubelets: names of the nodes that run pods; all others are copies.
+    """
+
+    source: str
+    version: str
+    summary: str
+    notes: tuple[str, ...] = ()
+    kubelets: tuple[str, ...] = ()
+
+
 class ClusterEnding(TimelineRecord, frozen=True, kw_only=True):
     """Everything is taken down from now on; ``calls`` of the drivers' code have not returned, a sentence each."""
 
@@ -142,11 +160,13 @@ class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
     Attributes:
         resource: its resource, such as ``pods`` or ``resourceclaims.resource.k8s.io``.
         object: as it is now; the last known state of one that is deleted. It may have no ``apiVersion`` and ``kind``.
+        copied: it is an object of a saved cluster, which the sandbox begins with.
     """
 
     change: Literal["ADDED", "MODIFIED", "DELETED"]
     resource: str
     object: Mapping[str, Any]
+    copied: bool = False
 
 
 class ManifestsApplied(TimelineRecord, frozen=True, kw_only=True):
@@ -509,6 +529,7 @@ class PodDeletionExplained(TimelineRecord, frozen=True, kw_only=True):
 
 Record: TypeAlias = (
     ClusterStarted
+    | ClusterCopied
     | ClusterEnding
     | ObjectChanged
     | PodScheduled

@@ -42,7 +42,7 @@ from dra_kit.kubernetes.scheduler.cycle import (
     explain_choices,
     schedule_pod,
 )
-from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, KnownRequests, node_loads, prefilter_message
 from dra_kit.kubernetes.scheduler.pod_groups import (
     GANG_SCHEDULING,
     GroupAttempt,
@@ -66,7 +66,10 @@ _Hint: TypeAlias = Callable[[ObjectView, frozenset[str]], bool]
 
 
 class Scheduler:
-    """Gives pods nodes and claims devices."""
+    """Gives pods nodes and claims devices.
+
+    With ``held`` it does not begin before :meth:`release`, and the objects may be invalid: those of a saved cluster.
+    """
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class Scheduler:
         *,
         observe: Callable[[SchedulingDecision], None] = lambda _: None,
         time_scale: float = 1.0,
+        held: bool = False,
     ) -> None:
         self._client = client
         self._devices = devices
@@ -88,6 +92,7 @@ class Scheduler:
         self._groups = informers.objects(POD_GROUPS)
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
+        self._requests = KnownRequests()
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
         self._post_filter = PostFilterRunner(client)
         self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
@@ -99,6 +104,11 @@ class Scheduler:
         self._missed: list[_Hint] | None = None  # what changed while a pod is tried
         self._event_versions: dict[str, str] = {}  # resource version of a pod at its last Event, by its UID
         self._wake = asyncio.Event()
+        self._released = asyncio.Event()
+        if not held:
+            self._released.set()
+        self._trying = False
+        self._validated = not held  # a saved cluster may have objects that validation would refuse
         informers.listen(PODS, self._pod_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
         informers.listen(NODES, self._node_changed)
@@ -115,12 +125,34 @@ class Scheduler:
             group.create_task(self._events.run(asyncio.Event()), name="events of the scheduler")
             while True:
                 await self._wake.wait()
+                await self._released.wait()
                 if not self._active:
                     self._wake.clear()
                     continue
                 key = min(self._active, key=self._urgency)
                 del self._active[key]
+                self._trying = True
                 await self._attempt(key, group)
+                self._trying = False
+
+    def hold(self) -> None:
+        """Try no further pod until :meth:`release`."""
+        self._released.clear()
+
+    def release(self) -> None:
+        """Try the pods that are ready for it, the oldest first."""
+
+        def age(key: ObjectKey) -> tuple[str, ObjectKey]:
+            pod = self._pods.get(key)
+            return (pod["metadata"].get("creationTimestamp") or "" if pod else "", key)
+
+        self._active = dict.fromkeys(sorted(self._active, key=age))
+        self._released.set()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a pod is tried now, or will be without any change."""
+        return self._trying or bool(self._backing_off) or (self._released.is_set() and bool(self._active))
 
     def _urgency(self, key: ObjectKey) -> int:
         """Return a sort key: pods of higher priority first; equals stay in order, oldest first."""
@@ -131,6 +163,8 @@ class Scheduler:
 
     def _pod_changed(self, change: ObjectChange) -> None:
         pod, key = change.object, object_key(change.object)
+        if change.type == "DELETED":
+            self._requests.forget(pod)
         if change.type == "DELETED" or pod["spec"].get("nodeName"):
             self._active.pop(key, None)
             self._waiting.pop(key, None)
@@ -259,7 +293,7 @@ class Scheduler:
         self, pod: ObjectView, together: Collection[str] = ()
     ) -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
         """Find a node, in a thread, since the search for devices may take its time; what it reads does not change."""
-        loads = node_loads(self._nodes.values(), self._assumed.placed())
+        loads = node_loads(self._nodes.values(), self._assumed.placed(), self._requests)
         claims = self._claims.needed_by(pod, together)
         classes = dict(self._classes)
         namespaces = dict(self._namespaces)
@@ -285,6 +319,11 @@ class Scheduler:
                 self._devices.abort()
                 await asyncio.gather(search, return_exceptions=True)
                 raise
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                if self._validated:
+                    raise
+                text = f"an object of the saved cluster is corrupt ({type(error).__name__}: {error}); save it again"
+                raise Unschedulable(text, reason="SchedulerError") from None
 
     # --- one attempt for the pods of a group
 

@@ -90,20 +90,41 @@ class NodeLoad(Struct):
         """The number of its pods."""
         return len(self.placed)
 
-    def add(self, pod: ObjectView) -> None:
-        """Count a pod on the node."""
-        self.used.update(pod_requests(pod))
+    def add(self, pod: ObjectView, requests: Mapping[str, int] | None = None) -> None:
+        """Count a pod on the node; ``requests`` are its requests if they are known."""
+        self.used.update(pod_requests(pod) if requests is None else requests)
         self.placed.append(pod)
         if pod["spec"].get("affinity"):
             self.with_affinity.append(pod)
 
 
-def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
+class KnownRequests:
+    """The resource requests of pods that are counted again and again, by UID."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[ObjectView, Mapping[str, int]]] = {}
+
+    def of(self, pod: ObjectView) -> Mapping[str, int]:
+        """Return the requests of a pod; they are computed once for each of its states."""
+        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        known = self._known.get(uid)
+        if known is None or known[0] is not spec:
+            known = self._known[uid] = spec, pod_requests(pod)
+        return known[1]
+
+    def forget(self, pod: ObjectView) -> None:
+        """Drop a pod that is gone."""
+        self._known.pop(pod["metadata"]["uid"], None)
+
+
+def node_loads(
+    nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]], known: KnownRequests | None = None
+) -> dict[str, NodeLoad]:
     """Return the nodes by name with their pods that have not finished."""
     loads = {item["metadata"]["name"]: NodeLoad(item, Node.of(item), allocatable(item)) for item in nodes}
     for name, pod in placed:
         if name in loads and not is_terminal(pod):
-            loads[name].add(pod)
+            loads[name].add(pod, known.of(pod) if known is not None else None)
     return loads
 
 

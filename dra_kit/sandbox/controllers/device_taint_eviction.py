@@ -51,7 +51,11 @@ class _RuleWork(Struct):
 
 
 class DeviceTaintEvictionController:
-    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything."""
+    """Evicts pods from tainted devices. Level-triggered: any change causes one reconciliation of everything.
+
+    With ``spare``, pods stay that the taints of the beginning would evict: the objects are those of a saved cluster,
+    where these evictions are over, or not due yet.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,10 @@ class DeviceTaintEvictionController:
         *,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         time_scale: float = 1.0,
+        spare: bool = False,
     ) -> None:
+        self._spare = spare
+        self._spared: dict[str, Eviction] = {}  # by pod UID
         self._client = client
         self._informers = informers
         self._events = events
@@ -77,6 +84,9 @@ class DeviceTaintEvictionController:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        if self._spare:
+            pods, due = self._informers.objects(PODS), self._evictions(self._tainted())
+            self._spared = {pods[key]["metadata"]["uid"]: eviction for key, eviction in due.items()}
         pause: float | None = None
         while True:
             with suppress(TimeoutError):
@@ -96,11 +106,14 @@ class DeviceTaintEvictionController:
         """Evict the pods that are due; return seconds until the next one is due, None if none is pending."""
         objects = self._informers.objects
         pods, rules = objects(PODS), objects(DEVICE_TAINT_RULES)
-        tainted = TaintedDevices.of(objects(RESOURCE_SLICES).values(), rules.values())
+        tainted = self._tainted()
         if not (rules or self._rules or tainted.evict or self._due):
             return None
-        claims = objects(RESOURCE_CLAIMS).values()
-        due = evictions(tainted, claims, pods, time_scale=self._time_scale) if tainted.evict else {}
+        due = {
+            key: eviction
+            for key, eviction in self._evictions(tainted).items()
+            if self._spared.get(pods[key]["metadata"]["uid"]) != eviction
+        }
         self._notice(rules.values())
         self._follow(due, pods)
         for work in list(self._rules.values()):
@@ -112,6 +125,14 @@ class DeviceTaintEvictionController:
         waits = [eviction.at for key, eviction in due.items() if self._due[key][0] not in self._deleted]
         waits += [work.later for work in self._rules.values() if work.later is not None]
         return max((min(waits) - self._now()).total_seconds(), 0.0) if waits else None
+
+    def _tainted(self) -> TaintedDevices:
+        objects = self._informers.objects
+        return TaintedDevices.of(objects(RESOURCE_SLICES).values(), objects(DEVICE_TAINT_RULES).values())
+
+    def _evictions(self, tainted: TaintedDevices) -> dict[ObjectKey, Eviction]:
+        claims, pods = self._informers.objects(RESOURCE_CLAIMS).values(), self._informers.objects(PODS)
+        return evictions(tainted, claims, pods, time_scale=self._time_scale) if tainted.evict else {}
 
     def _notice(self, rules: Iterable[ObjectView]) -> None:
         """Look at once at rules that are new or have another spec, and forget those that are gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,10 +20,17 @@ QUARANTINE_SECONDS: Final = 40.0
 
 
 class PodGarbageCollector:
-    """Deletes, at once, pods whose node has been missing for a while, and those deleted without ever having one."""
+    """Deletes, at once, pods whose node has been missing for a while, and those deleted without ever having one.
 
-    def __init__(self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0) -> None:
+    Args:
+        absent: names of nodes that count as there although the API server does not have them.
+    """
+
+    def __init__(
+        self, client: Client, informers: SharedInformers, *, time_scale: float = 1.0, absent: Collection[str] = ()
+    ) -> None:
         self._client = client
+        self._absent = absent
         self._pods: Mapping[ObjectKey, Any] = informers.objects(PODS)
         self._nodes: Mapping[ObjectKey, Any] = informers.objects(NODES)
         self._quarantine = QUARANTINE_SECONDS / time_scale
@@ -42,7 +49,7 @@ class PodGarbageCollector:
 
     def _pod_changed(self, change: ObjectChange) -> None:
         node = change.object["spec"].get("nodeName")
-        if change.type != "DELETED" and node and ("", node) not in self._nodes:
+        if change.type != "DELETED" and node and ("", node) not in self._nodes and node not in self._absent:
             self._watch(node)
 
     def _node_changed(self, change: ObjectChange) -> None:
@@ -103,10 +110,25 @@ def taints_by_condition(node: ObjectView) -> list[Any] | None:
 
 
 class NodeLifecycleController:
-    """Keeps the taint ``node.kubernetes.io/not-ready`` true."""
+    """Keeps the taint ``node.kubernetes.io/not-ready`` true.
 
-    def __init__(self, client: Client, informers: SharedInformers) -> None:
+    Args:
+        copied: UIDs of nodes of a saved cluster, which keep their taints; None if each node has a kubelet. Without a
+            kubelet, a node without conditions counts as ready.
+        kubelets: names of the nodes that have one.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: SharedInformers,
+        *,
+        copied: Collection[str] | None = None,
+        kubelets: Collection[str] = (),
+    ) -> None:
         self._client = client
+        self._copied = copied
+        self._kubelets = kubelets
         self._nodes: Mapping[tuple[str, str], Any] = informers.objects(NODES)
         self._queue: WorkQueue[str] = WorkQueue("node lifecycle", self._sync)
         informers.listen(NODES, self._changed)
@@ -121,8 +143,13 @@ class NodeLifecycleController:
 
     async def _sync(self, name: str) -> None:
         node = self._nodes.get(("", name))
-        taints = taints_by_condition(node) if node else None
-        if node is None or taints is None:
+        if node is None or (self._copied is not None and node["metadata"]["uid"] in self._copied):
+            return
+        status = node.get("status") or {}
+        if self._copied is not None and name not in self._kubelets and not status.get("conditions"):
+            status = {**status, "conditions": [{"type": "Ready", "status": "True"}]}
+        taints = taints_by_condition({**node, "status": status})
+        if taints is None:
             return
         version = node["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version}, "spec": {"taints": taints or None}}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+
+from typing_extensions import override
 
 from dra_kit.client.api import Client
 from dra_kit.client.claim_writes import create_claim, write_finalizers, write_status
@@ -49,10 +51,21 @@ _FIELD_MANAGER: Final = "ResourceClaimController"
 
 
 class ResourceClaimController:
-    """Implements the controller of this name in kube-controller-manager 1.37."""
+    """Implements the controller of this name in kube-controller-manager 1.37.
+
+    Args:
+        group_claims: claims of PodGroups are made and released.
+        absent: pods and PodGroups, by the resource, that count as running although the API server does not have them.
+    """
 
     def __init__(
-        self, client: Client, informers: SharedInformers, events: EventRecorder, *, group_claims: bool = False
+        self,
+        client: Client,
+        informers: SharedInformers,
+        events: EventRecorder,
+        *,
+        group_claims: bool = False,
+        absent: Mapping[str, Mapping[ObjectKey, ObjectView]] | None = None,
     ) -> None:
         self._client = client
         self._group_claims = group_claims
@@ -60,6 +73,8 @@ class ResourceClaimController:
         self._events = events
         self._pods = informers.objects(PODS)
         self._claims = informers.objects(RESOURCE_CLAIMS)
+        self._absent_pods = (absent or {}).get("pods", {})
+        self._absent_groups = (absent or {}).get("podgroups", {})
         # what was created for (UID of pod or PodGroup, entry), while the informer may not know of it yet
         self._created: dict[tuple[str, str], str] = {}
         self._pod_queue: WorkQueue[ObjectKey] = WorkQueue("claim generation", self._sync_pod)
@@ -248,7 +263,8 @@ class ResourceClaimController:
         claim = self._claims.get(key)
         if claim is None:
             return
-        step = claim_update(claim, self._pods, self._groups if self._group_claims else None)
+        pods = _Either(self._pods, self._absent_pods)
+        step = claim_update(claim, pods, _Either(self._groups, self._absent_groups) if self._group_claims else None)
         if step.status is not None:
             claim = await write_status(self._client, claim, step.status)
         if step.finalizers is not None:
@@ -256,6 +272,26 @@ class ResourceClaimController:
         if step.delete:
             with suppress(NotFound):
                 await self._client.delete(RESOURCE_CLAIMS, key[1], key[0], uid=claim["metadata"]["uid"])
+
+
+class _Either(Mapping[ObjectKey, ObjectView]):
+    """Two maps of objects as one; the first takes precedence."""
+
+    def __init__(self, first: Mapping[ObjectKey, ObjectView], second: Mapping[ObjectKey, ObjectView]) -> None:
+        self._first = first
+        self._second = second
+
+    @override
+    def __getitem__(self, key: ObjectKey) -> ObjectView:
+        return self._first[key] if key in self._first else self._second[key]
+
+    @override
+    def __iter__(self) -> Iterator[ObjectKey]:
+        yield from {**self._first, **self._second}
+
+    @override
+    def __len__(self) -> int:
+        return len({*self._first, *self._second})
 
 
 POOL_STATUS_GATE: Final = "DRAResourcePoolStatus"

@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct, field
 from typing_extensions import override
 
-from dra_kit.client.resources import PODS, REPLICA_SETS, RESOURCE_SLICES
+from dra_kit.client.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import Release
-from dra_kit.kubernetes.resource.objects import object_key, object_name, pod_claims, pod_reference
+from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name, pod_claims, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.cluster_copy import waits_for_scheduler
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.records import PodExplained
 from dra_kit.sandbox.stories.completion import PodsOutcome, judge_pods, pods_of_workloads, workload_shortfall
 from dra_kit.sandbox.stories.facts import StoryFacts
-from dra_kit.sandbox.stories.manifests import Manifest, in_order
+from dra_kit.sandbox.stories.manifests import Manifest, apply_files, in_order
 from dra_kit.sandbox.stories.namespace import CreatedObject
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver
 from dra_kit.sandbox.stories.story import Story, StoryStep
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems
+from dra_kit.sandbox.views.devices import allocation_results
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.slices.discovery import DISCOVER_FAILED
 from dra_kit.slices.publisher import NOT_PUBLISHED
+from dra_kit.text import counted
 
 
 class RunObserver(StoryObserver):
@@ -135,7 +141,7 @@ class FilesStory(RunObserver):
         if self._keep is not None:
             for pod in pods:
                 if not pod["spec"].get("nodeName"):
-                    self._view.detail(self._explain_command(pod))
+                    self._view.detail(_explain_command(self._sandbox, pod, self._gates))
             await self._keep()
 
     @override
@@ -215,12 +221,12 @@ class FilesStory(RunObserver):
             and any(item.claim and self._sandbox.refusal(object_key(pod)[0], item.claim) for item in pod_claims(pod))
         }
 
-    def _explain_command(self, pod: ObjectView) -> str:
-        namespace, name = object_key(pod)
-        alpha = ["--alpha"] if self._gates == Release.alpha() else []
-        kubeconfig = str(self._sandbox.kubeconfig.absolute())
-        words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha]
-        return shlex.join(words)
+
+def _explain_command(sandbox: Sandbox, pod: ObjectView, gates: Release) -> str:
+    namespace, name = object_key(pod)
+    alpha = ["--alpha"] if gates == Release.alpha() else []
+    kubeconfig = str(sandbox.kubeconfig.absolute())
+    return shlex.join(["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha])
 
 
 def drivers_without_devices(sandbox: Sandbox) -> list[str]:
@@ -277,3 +283,146 @@ class FolderObserver(RunObserver):
             self._view.entry(first, bold=True, fg="red")
             self._view.details(others)
         await self._keep()
+
+
+_NAMED: Final = 40
+"""Pods that are listed with their devices."""
+_EXPLAINED: Final = 10
+"""Pods without a place of which the causes are searched."""
+_LOOK_SECONDS: Final = 0.05
+
+
+class CopyTrial:
+    """Schedules the pods of a saved cluster, applies a remedy to it, and shows which pods have a place.
+
+    Pods without a place are failures of the run, and so are pods on nodes of the sandbox that fail there.
+
+    Args:
+        timeout: seconds in which a pod has to get a node, or to end or get ready on a node of the sandbox.
+        explain: show how to have pods without a place explained: the cluster stays.
+    """
+
+    def __init__(self, sandbox: Sandbox, shown: RunDisplay, gates: Release, timeout: float, *, explain: bool) -> None:
+        self._sandbox = sandbox
+        self._shown = shown
+        self._view = shown.view
+        self._gates = gates
+        self._timeout = timeout
+        self._explain = explain
+        self._plane = sandbox.control_plane
+        self._failures: Sequence[str] = ()
+        self._saved = {uid: object_key(pod) for uid, pod in self._pods().items()}
+        self._placed = {uid for uid, pod in self._pods().items() if pod["spec"].get("nodeName")}
+        self._awaited: dict[str, ObjectKey] = {}  # every pod that had no node, by UID
+
+    async def begin(self) -> None:
+        """Schedule the pods that wait."""
+        await self._settle()  # controllers make claims of templates first
+        self._plane.schedule()
+        await self._settle()
+        await self._show("pods that waited")
+
+    async def apply(self, files: Sequence[Path]) -> None:
+        """Apply objects to the copy, or change those that exist, and schedule the pods that wait.
+
+        Raises:
+            ConfigurationError: a file is invalid, or one of its objects was rejected.
+        """
+        self._plane.hold()
+        made = await apply_files(self._sandbox.client, files)
+        if not made:
+            names = ", ".join(map(str, files))
+            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
+        self._view.entry(f"applied to the copy: {counted(len(made), 'object')}", bold=True)
+        titles = [f"{item.resource.kind} {'/'.join(filter(None, (item.namespace, item.name)))}" for item in made]
+        self._view.details([*titles[:_NAMED], *_rest(len(titles))])
+        await self._settle()
+        self._plane.schedule()
+        await self._settle()
+        self._show_gone()
+        await self._show("with what was applied, pods that waited")
+
+    def _pods(self) -> dict[str, ObjectView]:
+        return {pod["metadata"]["uid"]: pod for pod in self._sandbox.informers.objects(PODS).values()}
+
+    async def _settle(self) -> None:
+        """Wait until nothing happens any more; give up if no pod gets a node within the timeout."""
+        placed = -1
+        while placed != (placed := sum(bool(pod["spec"].get("nodeName")) for pod in self._pods().values())):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout):
+                    await self._sandbox.or_fail(self._plane.calm())
+                    return
+
+    async def _show(self, title: str) -> None:
+        """Show which pods have a place, and why others have none."""
+        pods = self._pods()
+        self._awaited |= {
+            uid: object_key(pod)
+            for uid, pod in pods.items()
+            if uid not in self._placed and (pod["spec"].get("nodeName") or waits_for_scheduler(pod))
+        }
+        failed = await self._run_on_own_nodes()
+        self._shown.feed.poll()
+        pods = self._pods()
+        there = [pods[uid] for uid in self._awaited if uid in pods]
+        placed = [pod for pod in there if pod["spec"].get("nodeName")]
+        without = [pod for pod in there if not pod["spec"].get("nodeName")]
+        if self._awaited:
+            verdict = f"{title}: {len(placed)} of {len(self._awaited)} have a place"
+            self._view.entry(verdict, bold=True, fg="red" if without or failed else "green")
+        else:
+            self._view.entry("no pod waits for a place", bold=True, fg="green")
+        claims = self._sandbox.informers.objects(RESOURCE_CLAIMS)
+        texts = [self._place(pod, claims) for pod in placed]
+        texts += [f"Pod {'/'.join(key)} is gone" for uid, key in self._awaited.items() if uid not in pods]
+        self._view.details([*texts[:_NAMED], *_rest(len(texts))])
+        causes = await self._sandbox.causes(without[:_EXPLAINED])
+        failures = [*failed, *(self._reason(pod, causes.get(pod["metadata"]["uid"], ())) for pod in without)]
+        self._view.details(line for text in failures[:_EXPLAINED] for line in text.splitlines())
+        self._view.details(_rest(len(failures), _EXPLAINED))
+        if self._explain:
+            self._view.details(_explain_command(self._sandbox, pod, self._gates) for pod in without[:_EXPLAINED])
+        former = set(self._failures)
+        self._shown.failures[:] = [*(text for text in self._shown.failures if text not in former), *failures]
+        self._failures = failures
+
+    async def _run_on_own_nodes(self) -> Sequence[str]:
+        """Wait until pods on nodes of the sandbox have ended or are ready; return what is wrong with them."""
+        own, end = {node.name for node in self._sandbox.nodes}, time.monotonic() + self._timeout
+        while True:
+            pods = [pod for uid, pod in self._pods().items() if uid in self._awaited]
+            outcome = judge_pods(
+                [pod for pod in pods if pod["spec"].get("nodeName") in own], self._shown.problems.by_uid
+            )
+            if outcome.settled or time.monotonic() > end:
+                return outcome.failures
+            await self._sandbox.or_fail(asyncio.sleep(_LOOK_SECONDS))
+
+    def _reason(self, pod: ObjectView, causes: Sequence[object]) -> str:
+        known = (self._shown.problems.by_uid.get(pod["metadata"]["uid"], ""), *map(str, causes))
+        first, *others = list(filter(None, dict.fromkeys(known))) or ["the scheduler has not tried it yet"]
+        return "\n  ".join((f"Pod {object_name(pod)} has no place: {first}", *others))
+
+    def _place(self, pod: ObjectView, claims: Mapping[ObjectKey, ObjectView]) -> str:
+        """Return where a pod is, and what it has there."""
+        namespace = object_key(pod)[0]
+        entries = (entry.claim for entry in pod_claims(pod) if entry.claim)
+        held = [claim for name in entries if (claim := claims.get((namespace, name))) is not None]
+        results = [result for claim in held for result in allocation_results(claim)]
+        devices = [f"{result['device']} of pool {result['pool']}" for result in results]
+        place = f"Pod {object_name(pod)} is on {pod['spec']['nodeName']}"
+        return f"{place}, with {', '.join(devices)}" if devices else place
+
+    def _show_gone(self) -> None:
+        """Show the pods of the saved cluster that are not there any more."""
+        there, deleted = self._pods(), self._shown.problems.deleted
+        gone = {uid: key for uid, key in self._saved.items() if uid not in there and uid not in self._awaited}
+        if gone:
+            self._view.entry(f"{counted(len(gone), 'pod')} of the copy ended", fg="yellow")
+            texts = [deleted.get(uid) or f"Pod {'/'.join(key)} was deleted" for uid, key in gone.items()]
+            self._view.details([*texts[:_NAMED], *_rest(len(texts))])
+
+
+def _rest(number: int, shown: int = _NAMED) -> list[str]:
+    return [f"… and {number - shown} more"] if number > shown else []

@@ -16,10 +16,12 @@ from msgspec.structs import replace
 from dra_kit.client.resources import PODS, REPLICA_SETS, Resource
 from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.files import replace_private
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, parse_charts, served_versions
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
@@ -27,7 +29,7 @@ from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.page.server import PageServer
 from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.detached import is_detached
-from dra_kit.sandbox.run.observers import FilesStory, FolderObserver, RunDisplay, drivers_without_devices
+from dra_kit.sandbox.run.observers import CopyTrial, FilesStory, FolderObserver, RunDisplay, drivers_without_devices
 from dra_kit.sandbox.stories.completion import pods_of_workloads
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
@@ -172,13 +174,23 @@ class SandboxSession:
             self._view.entry(sandbox.namespaces)
         await apply_files(sandbox.client, [path for driver in self._drivers for path in driver.classes])
         await serve_certificate_kinds(sandbox.client)
+        trial = None
+        if self._settings.copy is not None:
+            gates, keep = self._settings.gates, self._task.keep
+            trial = CopyTrial(sandbox, self._shown, gates, self._task.timeout, explain=keep or not self._task.files)
+            await trial.begin()
         for chart in self._charts:
             await self._install(sandbox, chart)
         for text in drivers_without_devices(sandbox):
             self._view.entry(text, fg="yellow")
         for story in self._task.stories:
             await self._story(sandbox, story)
-        if self._task.files:
+        if self._task.files and trial is not None:
+            await trial.apply(self._task.files)
+            self._ready(sandbox)
+            if self._task.keep:
+                await self._last(sandbox)
+        elif self._task.files:
             await self._files(sandbox)
         elif not self._task.stories or self._task.keep:
             self._ready(sandbox)
@@ -245,7 +257,7 @@ class SandboxSession:
         """Wait until the run is interrupted."""
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
-        if not (sandbox.drivers or sandbox.programs):
+        if sandbox.nodes and not (sandbox.drivers or sandbox.programs):
             self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()
@@ -258,6 +270,26 @@ class SandboxSession:
             replace_private(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
+
+
+def with_copy(settings: SandboxSettings, saved: Path, gates: str, *, alpha: bool) -> SandboxSettings:
+    """Return settings that begin with a saved cluster, in its release.
+
+    Args:
+        settings: of the sandbox.
+        saved: the path of the saved cluster.
+        gates: changes of its feature gates, as in ``--feature-gates``.
+        alpha: switch on the features that are alpha in its release.
+
+    Raises:
+        ConfigurationError: the saved cluster cannot be read, or a feature gate is invalid.
+    """
+    copy = ClusterCopy.read(saved)
+    release = Release.alpha(copy.gates.version) if alpha else copy.gates
+    try:
+        return replace(settings, copy=copy, gates=release.switched(gates))
+    except ValueError as error:
+        raise ConfigurationError(f"--feature-gates: {error}") from None
 
 
 _UNDO_SECONDS: Final = 10.0

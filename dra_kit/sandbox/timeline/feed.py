@@ -26,6 +26,7 @@ from dra_kit.kubernetes.scheduler.controllers import NO_EXECUTE, TaintedDevices
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import Object, ObjectView
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
+from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.containers.log import OUTPUT_LINES, ContainerLog, LogPosition, RateLimit
 from dra_kit.sandbox.controllers.device_taint_eviction import COMPONENT as TAINT_EVICTION
 from dra_kit.sandbox.drivers.node import SandboxNode
@@ -37,6 +38,7 @@ from dra_kit.sandbox.records import (
     CallOverdue,
     CallStarted,
     CdiSpecWritten,
+    ClusterCopied,
     ClusterEnding,
     ClusterStarted,
     ContainerEnded,
@@ -57,6 +59,7 @@ from dra_kit.sandbox.timeline.recording import Timeline, TimelineFile
 
 FILE: Final = "timeline.jsonl"
 """Name of the timeline's file in the directory of a sandbox."""
+_BATCH: Final = 1_000
 _POLL_SECONDS: Final = 0.05
 _IDLE_POLL_SECONDS: Final = 0.25
 """While no container runs: calls become slow at a time that matters less."""
@@ -100,6 +103,28 @@ class TimelineFeed(SandboxObserver):
         if self._driver_log:
             sandbox.log.listen(DriverLogRecorder(self._only_driver(), self._timeline.append).logged)
         self._polling = asyncio.create_task(self._poll(), name="output of containers")
+
+    async def copied(self, copy: ClusterCopy) -> None:
+        """Record the objects of a saved cluster, no faster than the file takes them."""
+        if self._sandbox is None or self._file is None:
+            return
+        informers, number = self._sandbox.informers, 0
+        for resource in informers.resources:
+            for item in list(informers.objects(resource).values()):
+                record = ObjectChanged(change="ADDED", resource=resource.full_name, object=item, copied=True)
+                self._timeline.append(record)
+                number += 1
+                if number % _BATCH == 0:
+                    await self._file.room()
+        self._timeline.append(
+            ClusterCopied(
+                source=copy.source,
+                version=copy.version,
+                summary=copy.summary,
+                notes=copy.notes,
+                kubelets=tuple(sorted(copy.kubelets)),
+            )
+        )
 
     def decided(self, decision: SchedulingDecision) -> None:
         """Record a decision of the scheduler about a pod."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
 import os
@@ -71,6 +72,12 @@ class TimelineFile:
                 self._changed.notify()
         if late:
             self._warn("the disk is too slow for it", "name a file on a faster one")
+
+    async def room(self) -> None:
+        """Wait until half of the queue is free, at most as long as for the end: a disk may not answer."""
+        end = time.monotonic() + _CLOSE_SECONDS
+        while len(self._queue) > QUEUE // 2 and time.monotonic() < end:  # noqa: ASYNC110 - another thread empties it
+            await asyncio.sleep(_PAUSE_SECONDS)
 
     def close(self) -> None:
         """Write the remaining records, unless the disk takes too long; no records may follow."""

@@ -99,15 +99,21 @@ class ShortNames:
     Attributes:
         namespace: names of objects in it are shown without it.
         drivers: those that run in the cluster; none where others start one.
+        kubelets: names of the nodes that run pods, beside those of a saved cluster; None where all do.
     """
 
     def __init__(self) -> None:
         self.namespace: str = "default"
         self.drivers: tuple[str, ...] = ()
+        self.kubelets: frozenset[str] | None = None
 
     def short(self, name: object) -> str:
         """Return ``namespace/name`` as it is shown."""
         return str(name).removeprefix(f"{self.namespace}/")
+
+    def is_copy(self, node: str) -> bool:
+        """Return whether nothing runs on a node: it is one of a saved cluster, or was added to it."""
+        return self.kubelets is not None and node not in self.kubelets
 
     def claims(self, claims: Iterable[ClaimReference]) -> str:
         """Return claims by name."""

@@ -27,6 +27,7 @@ from dra_kit.sandbox.records import (
     CallEnded,
     CallOverdue,
     CdiSpecWritten,
+    ClusterCopied,
     ClusterEnding,
     ClusterStarted,
     CommandEnded,
@@ -87,6 +88,17 @@ class ObjectEntries:
         elif record.resource == DEVICE_CLASSES.full_name:
             yield from self._class(record)
 
+    def take(self, record: ObjectChanged) -> None:
+        """Remember an object of a saved cluster, of which only later changes are shown."""
+        metadata, spec = record.object["metadata"], record.object.get("spec", {})
+        if record.resource == PODS.full_name:
+            phase = record.object.get("status", {}).get("phase")
+            self._pods[metadata["uid"]] = (phase, "deletionTimestamp" in metadata)
+        elif record.resource == RESOURCE_SLICES.full_name:
+            self._slices[metadata["name"]] = _offer(spec)
+        elif record.resource == DEVICE_CLASSES.full_name:
+            self._classes[metadata["name"]] = spec
+
     def _slice(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         name, spec = record.object["metadata"]["name"], record.object["spec"]
         if self._names.drivers and spec["driver"] not in self._names.drivers:
@@ -101,7 +113,7 @@ class ObjectEntries:
                 )
             return
         devices, counters = spec.get("devices", []), spec.get("sharedCounters", [])
-        content = json.dumps([devices, counters], sort_keys=True)
+        content = _offer(spec)
         if self._slices.get(name) == content:
             return
         alike = next((other for other, known in self._slices.items() if known == content and other != name), None)
@@ -180,6 +192,11 @@ class ObjectEntries:
         return self._pods.get(pod_uid, (None, True))[1]
 
 
+def _offer(spec: Mapping[str, Any]) -> str:
+    """Return what a slice offers, to be compared."""
+    return json.dumps([spec.get("devices", []), spec.get("sharedCounters", [])], sort_keys=True)
+
+
 def _requests(asked: Mapping[str, Any]) -> Iterator[str]:
     for request in asked.get("requests", []):
         for part in [request["exactly"]] if "exactly" in request else request.get("firstAvailable", []):
@@ -244,8 +261,14 @@ class LiveView:
             case ClusterEnding(calls=calls) if calls:
                 title = f"waiting up to {HANGING_SECONDS:.0f} s for the driver's code"
                 yield ViewEntry(title, lines(calls), "yellow", bold=True)
+            case ClusterCopied(source=source, version=version, summary=summary, notes=notes, kubelets=kubelets):
+                self.names.kubelets = frozenset(kubelets)
+                title = f"a copy of the cluster in {source}, of Kubernetes {version}: {summary}"
+                yield ViewEntry(title, lines(notes), bold=True)
             case PodDeletionExplained():
                 self._objects.explain(record)
+            case ObjectChanged(copied=True):
+                self._take_copied(record)
             case ObjectChanged():
                 yield from self._objects.read(record)
                 yield from self._devices.read(record)
@@ -257,6 +280,12 @@ class LiveView:
                 yield from self._containers.read(record, deleted=deleted)
                 yield from driver_entries(record)
                 yield from command_entries(record)
+
+    def _take_copied(self, record: ObjectChanged) -> None:
+        """Remember an object of a saved cluster, of which nothing is shown but its later changes."""
+        self._objects.take(record)
+        for _ in self._devices.read(record):
+            pass  # they show nothing either: they are as the cluster was
 
     # --- lines
 
@@ -298,7 +327,9 @@ class CallEntries:
                     f"ResourceClaim {item.claim or 'of its extended resources'}, request {item.request}: {item.reason}"
                     for item in record.devices
                 )
-                yield ViewEntry(f"scheduler: Pod {self._names.short(pod)} goes to {node}", lines(devices), "cyan")
+                copied = ["scheduled; the node is a copy and runs nothing"] if self._names.is_copy(node) else []
+                title = f"scheduler: Pod {self._names.short(pod)} goes to {node}"
+                yield ViewEntry(title, lines((*devices, *copied)), "cyan")
             case PodUnschedulable(pod=pod, message=message):
                 if self._refusals.get(pod.uid) != message:
                     self._refusals[pod.uid] = message

@@ -1,0 +1,279 @@
+"""A copy of a saved cluster at work: what stays, what changes, and where its pods go."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dra_kit.client.api import Client
+from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS
+from dra_kit.client.server_version import discover_release
+from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.documents import pod_document
+from dra_kit.diagnosis.explain.pods import explain_pod
+from dra_kit.diagnosis.live_cluster import ReadScope, read_live
+from dra_kit.diagnosis.snapshot import load
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.cluster import SandboxSettings
+from dra_kit.sandbox.cluster_copy import ClusterCopy
+from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.page.history import PageHistory
+from dra_kit.sandbox.records import ClusterCopied, ObjectChanged
+from dra_kit.sandbox.run.session import RunTask, SandboxSession
+from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.sandbox.views.live import LiveView
+from tests.support import saved_cluster as saved
+from tests.unit.sandbox.copy.test_reading import PLACES, WRONG, put
+
+pytestmark = pytest.mark.processes
+Object = dict[str, Any]
+
+
+@asynccontextmanager
+async def copied(path: Path, *objects: Object, patience: float = 60) -> AsyncIterator[tuple[ControlPlane, Client]]:
+    """A control plane with a copy of a cluster, whose pods have been scheduled.
+
+    With corrupt objects, a pod may be tried again and again: ``patience`` is how long that takes, in seconds.
+    """
+    copy = ClusterCopy.read(saved.write(path / "saved.json", objects))
+    async with ControlPlane(gates=copy.gates, copy=copy, time_scale=1000) as plane:
+        await plane.calm()
+        plane.schedule()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await plane.calm()
+        yield plane, await plane.connect("test")
+
+
+async def run(path: Path, objects: list[Object], **task: Any) -> tuple[int, str]:
+    """Run ``dra-kit sandbox --from``; return its exit code and what it prints."""
+    copy = ClusterCopy.read(saved.write(path / "saved.json", objects))
+    printed = io.StringIO()
+    settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
+    code = await SandboxSession([], settings_, RunTask(**task), LiveView(printed)).run()
+    return code, printed.getvalue()
+
+
+def manifests(path: Path, *objects: Object) -> tuple[Path, ...]:
+    return (saved.write(path / "remedy.json", objects),)
+
+
+async def test_controllers_leave_alone_what_was_not_saved_completely(tmp_path: Path) -> None:
+    taint = {"key": "broken", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "not-saved", "controller": True}
+    of_pod = {"apiVersion": "v1", "kind": "Pod", "name": "absent", "uid": "pod-absent", "controller": True}
+    absent, on_tainted = saved.pod("absent"), saved.pod("patient", "two", "gpu-1")
+    held = saved.claim("one", "gpu-0", absent)
+    held["metadata"]["ownerReferences"] = [of_pod]
+    owned, lost, leaving = (
+        saved.pod("owned", node_name="gpu-1"),
+        saved.pod("lost", node_name="gone"),
+        saved.pod("leaving", node_name="gpu-1"),
+    )
+    owned["metadata"]["ownerReferences"] = [owner]
+    leaving["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    orphan = saved.resource_slice("gone")
+    objects = [
+        *(saved.node(), saved.resource_slice(taints=[taint]), orphan, saved.device_class()),
+        *(held, on_tainted, saved.claim("two", "gpu-1", on_tainted), owned, lost, leaving),
+    ]
+
+    async with copied(tmp_path, *objects) as (plane, _):
+        await asyncio.sleep(0.2)  # of which 40 s are nothing, at this time scale
+        await plane.calm()
+        storage = plane.server.api.storage
+        kinds = ("nodes", "pods", "resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io")
+        there = {(kind, key): stored.object for kind in kinds for key, stored in storage.items(kind)}
+
+    assert len(there) == len(objects) - 1
+    assert all(int(item["metadata"]["resourceVersion"]) <= len(objects) + 200 for item in there.values())
+    assert "taints" not in there["nodes", "gpu-1"]["spec"]
+    assert there["resourceclaims.resource.k8s.io", "train/one"]["status"]["allocation"]
+    assert "deletionTimestamp" not in there["pods", "train/patient"]["metadata"]
+    assert "deletionTimestamp" in there["pods", "train/leaving"]["metadata"]
+
+
+async def test_a_deleted_pod_frees_its_device_for_one_that_waits(tmp_path: Path) -> None:
+    async with copied(tmp_path, *saved.full_cluster()) as (plane, client):
+        waits = await client.get(PODS, "third", "train")
+        await client.delete(PODS, "first", "train")
+        await plane.calm()
+        placed = await client.get(PODS, "third", "train")
+        claim = await client.get(RESOURCE_CLAIMS, "three", "train")
+
+    assert "nodeName" not in waits["spec"]
+    assert placed["spec"]["nodeName"] == "gpu-1"
+    assert [item["device"] for item in claim["status"]["allocation"]["devices"]["results"]] == ["gpu-0"]
+
+
+async def test_a_pod_bound_to_a_copy_of_a_node_stays_pending(tmp_path: Path) -> None:
+    objects = [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")]
+    remedy = manifests(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unrelated"}})
+
+    code, text = await run(tmp_path, objects, files=remedy)
+
+    assert code == 0
+    assert "scheduler: Pod train/third goes to gpu-1" in text
+    assert "scheduled; the node is a copy and runs nothing" in text
+    assert "Pod train/third is on gpu-1, with gpu-0 of pool gpu-1" in text
+    assert "is Running" not in text
+
+
+async def test_a_remedy_gives_the_waiting_pod_its_place(tmp_path: Path) -> None:
+    new = saved.node("gpu-2")
+    del new["metadata"]["uid"]
+    more = saved.resource_slice("gpu-2", 1)
+    more["metadata"] = {"name": "gpu-2-slice"}
+
+    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, new, more))
+
+    before, _, after = text.partition("applied to the copy: 2 objects")
+    assert code == 0
+    assert "pods that waited: 0 of 1 have a place" in before
+    assert "Pod train/third has no place: 0/1 nodes are available" in before
+    assert "with what was applied, pods that waited: 1 of 1 have a place" in after
+    assert "Pod train/third is on gpu-2, with gpu-0 of pool gpu-2" in after
+
+
+async def test_a_remedy_that_does_not_help_ends_with_the_causes_and_1(tmp_path: Path) -> None:
+    changed = saved.device_class()
+    changed["metadata"] = {"name": "gpu"}
+    changed["spec"]["selectors"] = [{"cel": {"expression": "device.driver == 'other.example.com'"}}]
+
+    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, changed), timeout=600)
+
+    after = text.partition("applied to the copy: 1 object")[2]
+    assert code == 1
+    assert "0 of 1 have a place" in after
+    assert "Pod train/third has no place: 0/1 nodes are available: 1 cannot allocate all claims" in after
+    assert "claim gpu: request gpu: 2 devices" in after
+
+
+async def test_a_rule_of_the_remedy_evicts_pods_of_the_copy(tmp_path: Path) -> None:
+    rule = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "broken"},
+        "spec": {
+            "deviceSelector": {"driver": saved.DRIVER, "pool": "gpu-1", "device": "gpu-1"},
+            "taint": {"key": "broken", "effect": "NoExecute"},
+        },
+    }
+
+    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, rule))
+
+    assert code == 1
+    assert "1 pod of the copy ended" in text
+    assert "Pod train/second was evicted by device-taint-eviction-controller" in text
+
+
+async def test_older_pods_come_first_and_the_same_copy_gives_the_same_places(tmp_path: Path) -> None:
+    objects = [saved.node(), saved.resource_slice(devices=3), saved.device_class()]
+    for number, name in enumerate("dacbe"):
+        item = saved.pod(name, f"of-{name}")
+        item["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
+        objects += [item, saved.claim(f"of-{name}")]
+    found = []
+    for _ in range(2):
+        async with copied(tmp_path, *objects) as (_, client):
+            claims = (await client.list(RESOURCE_CLAIMS)).items
+        found.append({
+            item["metadata"]["name"]: item["status"]["allocation"]["devices"]["results"][0]["device"]
+            for item in claims
+            if (item.get("status") or {}).get("allocation")
+        })  # fmt: skip
+
+    assert found == [{"of-d": "gpu-0", "of-a": "gpu-1", "of-c": "gpu-2"}] * 2
+
+
+async def test_explanations_of_the_copy_and_of_the_file_agree(tmp_path: Path) -> None:
+    file = saved.write(tmp_path / "saved.json", saved.full_cluster())
+    index = tmp_path / "snapshot.json"
+    index.write_text(json.dumps({"version": "1.36"}))
+    copy = ClusterCopy.read(tmp_path)
+    async with ControlPlane(gates=copy.gates, copy=copy) as plane:
+        await plane.calm()
+        plane.schedule()
+        await plane.calm()
+        client = await plane.connect("test")
+        release = await discover_release(client)
+        live = await read_live(plane.credentials(), ReadScope("train", all_events=False))
+    documents = []
+    for objects in (load(tmp_path), live):
+        cluster = objects.cluster()
+        document = pod_document(explain_pod(ClaimExplainer(cluster), cluster.pods["train", "third"]))
+        document.pop("events", None)  # the scheduler of the copy has reported its own attempt
+        documents.append(document)
+
+    assert file.exists()
+    assert str(release) == copy.version == live.version == "1.36"
+    assert documents[0] == documents[1]
+
+
+async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) -> None:
+    history = PageHistory()
+
+    await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, saved.device_class("more")),
+              timeline=tmp_path / "t.jsonl")  # fmt: skip
+
+    records = list(read_timeline(tmp_path / "t.jsonl"))
+    copied_ = [item for item in records if isinstance(item, ObjectChanged) and item.copied]
+    [summary] = [item for item in records if isinstance(item, ClusterCopied)]
+    for record in records:
+        history.read(record)
+    assert {item.object["metadata"]["name"] for item in copied_} >= {"gpu-1", "first", "one", "gpu-1-slice", "gpu"}
+    assert summary.number > max(item.number for item in copied_)
+    assert summary.summary.startswith("1 node, 2 devices")
+
+
+async def test_a_node_of_the_copy_can_be_cordoned_and_deleted(tmp_path: Path) -> None:
+    async with copied(tmp_path, *saved.full_cluster()) as (plane, client):
+        await client.patch(NODES, "gpu-1", {"spec": {"unschedulable": True}})
+        await client.delete(NODES, "gpu-1")
+        for _ in range(200):
+            if not (await client.list(PODS)).items:
+                break
+            await asyncio.sleep(0.02)
+        await plane.calm()
+        left = [item["metadata"]["name"] for item in (await client.list(PODS)).items]
+
+    assert left == ["third"]
+
+
+async def test_an_object_that_cannot_be_scheduled_with_costs_its_pod_the_place_alone(tmp_path: Path) -> None:
+    nameless = saved.resource_slice("gpu-2", 1)
+    nameless["spec"]["devices"][0]["name"] = ""
+
+    async with copied(
+        tmp_path, saved.node("gpu-2"), nameless, saved.device_class(), saved.pod("plain"),
+        saved.pod("third", "three"), saved.claim("three"), patience=3,
+    ) as (_, client):  # fmt: skip
+        placed = {item["metadata"]["name"]: item["spec"].get("nodeName") for item in (await client.list(PODS)).items}
+
+    assert placed == {"third": None, "plain": "gpu-2"}
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(PLACES), WRONG), min_size=1, max_size=3))
+def test_a_corrupt_cluster_never_ends_the_control_plane(tmp_path: Path, damages: list[tuple[Any, Any]]) -> None:
+    objects: Any = saved.full_cluster()
+    for place, value in damages:
+        put(objects, place, value)
+
+    async def play() -> None:
+        async with copied(tmp_path, *objects, patience=2) as (_, client):
+            await client.list(PODS)
+
+    try:
+        asyncio.run(play())
+    except ConfigurationError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - it may be taken, or refused in words
