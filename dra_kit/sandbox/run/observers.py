@@ -18,7 +18,7 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
-from dra_kit.sandbox.records import PodExplained
+from dra_kit.sandbox.records import PodExplained, StoryBegan
 from dra_kit.sandbox.stories.completion import PodsOutcome, judge_pods, pods_of_workloads, workload_shortfall
 from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest, in_order
@@ -259,8 +259,7 @@ class FolderObserver(RunObserver):
 
     @override
     async def begun(self, story: Story, namespace: str) -> None:
-        self._view.names.namespace = namespace
-        self._view.entry(f"The story: {story.name.replace('-', ' ')}, in namespace {namespace}", bold=True)
+        self._shown.timeline.append(StoryBegan(story=story.name, namespace=namespace))
 
     @override
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:

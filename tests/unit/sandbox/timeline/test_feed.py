@@ -35,7 +35,7 @@ from dra_kit.sandbox.records import (
     Record,
 )
 from dra_kit.sandbox.timeline.feed import FILE, DriverLogRecorder
-from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.sandbox.timeline.recording import Recording
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Oven, PizzaConfig, Settings, Waiter, claim, new_driver, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding
@@ -62,7 +62,7 @@ async def test_records_of_a_pod_from_creation_to_deletion() -> None:
         file = sandbox.directory / FILE
         await until(lambda: b'"ContainerEnded"' in file.read_bytes())
         assert file.stat().st_mode & 0o777 == 0o600
-        written = list(read_timeline(file))
+        written = list(Recording(file).records())
 
     assert records[: len(written)] == written
     [refusal] = {(item.pod.name, item.reason) for item in of(PodUnschedulable, records)}
