@@ -1,4 +1,4 @@
-"""``dra-kit replay``."""
+"""``dra-kit replay`` and ``dra-kit snapshot``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from msgspec.structs import replace
 
+from dra_kit import __version__
 from dra_kit.cli.app import CUT_OFF
-from dra_kit.cli.options import Seconds, path
+from dra_kit.cli.options import Bytes, NewFile, Seconds, credentials_of, path, source_options
+from dra_kit.client.api import Client
 from dra_kit.client.resources import PODS
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments
+from dra_kit.diagnosis.live_cluster import ReadScope, read_live
+from dra_kit.diagnosis.snapshot import check_destination, save
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import FeatureGates
@@ -25,9 +31,17 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.dev.panes import CallHistory, ClaimEdits, Pane, claims_pane, devices_pane, pods_pane
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.page.server import PageServer
-from dra_kit.sandbox.records import ObjectChanged, PodScheduled, PodUnschedulable, Record, object_uid
-from dra_kit.sandbox.timeline.recording import Recording
-from dra_kit.sandbox.views.live import LiveView
+from dra_kit.sandbox.records import (
+    ObjectChanged,
+    PodScheduled,
+    PodUnschedulable,
+    Record,
+    ResourceNotRecorded,
+    object_uid,
+)
+from dra_kit.sandbox.timeline.follow import ClusterRecorder, RecordingEnd
+from dra_kit.sandbox.timeline.recording import RecordFile, Recording
+from dra_kit.sandbox.views.live import LiveView, not_recorded
 from dra_kit.text import counted, escape_unprintable
 
 _INVALID: Final = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
@@ -124,9 +138,7 @@ def _problem(error: Exception) -> str:
 
 async def _serve(recording: Recording, file: Path, port: int) -> None:
     """Serve the page until the process is interrupted."""
-    history, interrupted = PageHistory(_gates(recording)), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    history, interrupted = PageHistory(_gates(recording)), _interruption()
     async with PageServer(history, port=port, mode="replay", title=file.name) as server:
         for count, _ in enumerate(_fill(history, recording, None)):
             if count % _AT_ONCE == 0:
@@ -261,3 +273,115 @@ def _explain(history: PageHistory) -> None:
     if len(pending) > _EXPLANATIONS:
         more = counted(len(pending) - _EXPLANATIONS, "more pending pod")
         click.echo(f"\n… and {more}; the page of --ui explains each")
+
+
+# --- recording a cluster
+
+
+@click.command
+@click.argument("destination", metavar="[PATH]", type=path(), required=False)
+@source_options
+@click.option("--alpha", is_flag=True, help="record that the cluster's alpha features of resource.k8s.io are on")
+@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of --namespace")
+@click.option("--follow", is_flag=True, help="record all changes into the file of -o, until Ctrl-C")
+@click.option("-o", "--output", type=NewFile(), metavar="FILE", help="with --follow: the file, for 'dra-kit replay'")
+@click.option(
+    "--for", "seconds", type=Seconds(), metavar="TIME", help="with --follow: stop after this time, such as 10m"
+)
+@click.option(
+    "--max-size",
+    type=Bytes(1 << 20),
+    metavar="SIZE",
+    help="with --follow: limit of the file; older changes make room  [default: 100MiB]",
+)
+@click.pass_context
+def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) -> None:
+    """Save the objects that 'dra-kit explain --from PATH' reads, so that another person can analyze them.
+
+    PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
+    DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
+    conditions of pods, why containers do not run, and mounted folders of kubelet plugins, but no commands, environments
+    or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
+    Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
+
+    With --follow, the command records how these objects change, without Events, for 'dra-kit replay'. Opaque
+    configuration is removed, as in a support bundle. Resources that you may not list and watch in all namespaces are
+    recorded for --namespace, or not at all, which is printed.
+
+    Exit code 0: everything is saved; 1: the recording stopped early, because the disk or the file is full, or the
+    cluster does not answer; 2: the destination or the credentials are invalid.
+
+    \b
+      dra-kit snapshot cluster.tar.gz
+      dra-kit explain claim lunch --from cluster.tar.gz
+      dra-kit snapshot --follow --for 10m -o cluster.jsonl
+      dra-kit replay cluster.jsonl --ui
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    given = [f"--{name}" for name in ("output", "for", "max-size") if options[_PARAMETERS[name]] is not None]
+    if not options["follow"]:
+        if given:
+            raise click.UsageError(f"{given[0]} requires --follow.")
+        if destination is None:
+            raise click.UsageError("Missing argument 'PATH': where to save the objects.")
+        _save(destination, options)
+        return
+    if options["output"] is None:
+        raise click.UsageError("--follow requires -o FILE: where to record the changes.")
+    if destination is not None or options["all_events"]:
+        what = "PATH" if destination is not None else "--all-events"
+        raise click.UsageError(f"--follow cannot be combined with {what}; it writes the file of -o, without Events.")
+    end = asyncio.run(_follow(options))
+    click.echo(f"{counted(end.records, 'record')} in {options['output']}")
+    if end.problem:
+        click.echo(
+            f"the recording stopped early: {options['output']}: {end.problem}; free some space, or use a larger "
+            "--max-size; what is recorded can be played",
+            err=True,
+        )
+        ctx.exit(1)
+
+
+_PARAMETERS: Final = {"output": "output", "for": "seconds", "max-size": "max_size"}
+_MAX_SIZE: Final = 100 << 20
+
+
+def _save(destination: Path, options: Mapping[str, Any]) -> None:
+    async def read() -> ClusterDocuments:
+        credentials = await credentials_of(options["kubeconfig"], options["context"])
+        of = options["namespace"] or credentials.connection.namespace or "default"
+        return await read_live(credentials, ReadScope(of, all_events=options["all_events"]), alpha=options["alpha"])
+
+    check_destination(destination)
+    objects = asyncio.run(read())
+    count = save(objects, destination)
+    click.echo(f"{count} objects saved in {destination}")
+    for gap in objects.gaps:
+        click.echo(escape_unprintable(f"{gap.text}: {gap.consequence}"), err=True)
+
+
+async def _follow(options: Mapping[str, Any]) -> RecordingEnd:
+    def report(missing: ResourceNotRecorded) -> None:
+        title, details = not_recorded(missing)
+        click.echo(escape_unprintable(": ".join((title, *(item.text for item in details)))), err=True)
+
+    credentials = await credentials_of(options["kubeconfig"], options["context"])
+    connection, output, interrupted = credentials.connection, options["output"], _interruption()
+    try:
+        file = RecordFile(output, options["max_size"] or _MAX_SIZE, fixed=True)
+    except OSError as error:
+        raise ConfigurationError(f"-o {output} cannot be written: {error.strerror}; use another path") from None
+    with closing(file):
+        async with Client(credentials, user_agent=f"dra-kit/{__version__} snapshot", timeout=60) as client:
+            namespace = options["namespace"] or connection.namespace or "default"
+            recorder = ClusterRecorder(client, file, namespace=namespace, alpha=options["alpha"], report=report)
+            until = "until Ctrl-C" if options["seconds"] is None else f"for {options['seconds']:g} s, or until Ctrl-C"
+            click.echo(f"recording in {output} {until}")
+            return await recorder.run(options["seconds"], interrupted, server=connection.server)
+
+
+def _interruption() -> asyncio.Event:
+    """Return an event that is set when the process is interrupted or terminated."""
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    return interrupted

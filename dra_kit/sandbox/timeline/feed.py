@@ -253,6 +253,8 @@ def recording_started(gates: FeatureGates, *, title: str) -> RecordingStarted:
 
 
 _SHORTEST: Final = 4  # letters of a value that is looked for in texts
+_LONGEST_PART: Final = 4_096  # letters of the beginning of a value that is looked for at the end of output
+_MOST_LINES: Final = 200  # of a value that are looked for one by one
 
 
 class SecretRedaction:
@@ -317,19 +319,26 @@ class SecretRedaction:
             for encoded in ((secret.object.get("data") or {}) if secret else {}).values():
                 value = base64.b64decode(encoded).decode(errors="replace")
                 yield from filter(None, (value, value.strip(), encoded, encoded.rstrip("=")))
-                yield from (line.strip() for line in value.splitlines() if len(line.strip()) >= 2 * _SHORTEST)
+                lines = value.splitlines()[:_MOST_LINES]
+                yield from (line.strip() for line in lines if len(line.strip()) >= 2 * _SHORTEST)
 
     def _output(self, container: str, text: str, values: Sequence[str]) -> str:
-        """Return output without values, also without the end of one that began in the output before."""
+        """Return output without values, also without the parts of one that was written in parts."""
         before = self._written.get(container, "")
         whole = before + text
-        self._written[container] = whole[1 - len(values[0]) :] if len(values[0]) > 1 else ""
-        for value in values:
-            crossing = whole.find(value, max(len(before) - len(value) + 1, 0))
-            if len(value) >= _SHORTEST and 0 <= crossing < len(before):
-                text = f"{REDACTED}{whole[crossing + len(value) :]}"
+        self._written[container] = whole[-len(values[0]) :]
+        searched = [value for value in values if len(value) >= _SHORTEST]
+        for value in searched:
+            begin = whole.find(value, max(len(before) - len(value) + 1, 0), len(before) + len(value) - 1)
+            if 0 <= begin < len(before):
+                text = f"{REDACTED}{whole[begin + len(value) :]}"
                 break
-        return _without(text, values)
+        text = _without(text, searched)
+        for value in searched:
+            for length in range(min(len(value), len(text), _LONGEST_PART), _SHORTEST - 1, -1):
+                if text.endswith(value[:length]):
+                    return f"{text[:-length]}{REDACTED}"
+        return text
 
 
 def _secret_names(pod: ObjectView) -> Iterator[str]:
@@ -347,7 +356,7 @@ def _secret_names(pod: ObjectView) -> Iterator[str]:
 
 def _without(text: str, values: Iterable[str]) -> str:
     for value in values:
-        if len(value) >= _SHORTEST:
+        if len(value) >= _SHORTEST:  # shorter ones are part of many words
             text = text.replace(value, REDACTED)
     return text
 

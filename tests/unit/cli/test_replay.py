@@ -5,13 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import io
 import itertools
+import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -236,3 +241,37 @@ def test_a_folder_and_a_pipe_are_no_recordings(tmp_path: Path) -> None:
 
     assert run(tmp_path).exit_code == 2
     assert "is not a regular file" in run(tmp_path / "pipe").stderr
+
+
+# --- the page
+
+
+@pytest.mark.processes
+def test_the_page_plays_a_recording_until_it_is_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.jsonl"
+    found = [RecordingStarted(number=1, version="v1.37.1", gates=("DRADeviceTaints",)), *gpu_cluster().records]
+    path.write_bytes(b"".join(record_line(record) for record in found))  # two records have the number 1
+    command = [str(Path(sys.executable).with_name("dra-kit")), "replay", str(path), "--ui"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = re.fullmatch(r"page: (http://127\.0\.0\.1:\d+/)#token=([\w-]+)\n", process.stdout.readline())
+        assert address
+
+        def get(what: str) -> Any:
+            header = {"Authorization": f"Bearer {address[2]}"}
+            request = Request(f"{address[1]}api/{what}", headers=header)  # noqa: S310 - of this machine
+            with urlopen(request, timeout=60) as answer:  # noqa: S310
+                return json.loads(answer.read())
+
+        try:
+            page = get("records")
+            waiting = get(f"explanation?uid=pod-train-9&at={page['last']}")
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+    assert (page["mode"], page["title"]) == ("replay", "gpu.jsonl")
+    assert {"RecordingStarted", "ClusterStarted", "CallEnded"} <= {record["kind"] for record in page["records"]}
+    numbers = [record["number"] for record in page["records"]]
+    assert numbers == sorted(set(numbers))
+    assert "example.com/xid-79" in waiting["text"]
