@@ -236,7 +236,7 @@ def test_names_in_messages_cannot_control_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in run(path).stderr
 
 
-def test_a_folder_and_a_pipe_are_no_recordings(tmp_path: Path) -> None:
+def test_folders_and_pipes_are_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert run(tmp_path).exit_code == 2
