@@ -24,8 +24,7 @@ from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import check_destination, save
 from dra_kit.errors import ConfigurationError, DraKitError
-from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import object_key, object_name, phase, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.dev.panes import CallHistory, ClaimEdits, Pane, claims_pane, devices_pane, pods_pane
@@ -167,19 +166,17 @@ def _fill(history: PageHistory, recording: Recording, until: float | None) -> It
             yield numbered
 
 
-def _gates(recording: Recording) -> FeatureGates | AllocatorRules | None:
-    """Return the gates of the recorded cluster; None for the default ones.
+def _gates(recording: Recording) -> Release | None:
+    """Return the release and gates of the recorded cluster; None for the default.
 
     Raises:
-        ConfigurationError: they are not known for its release.
+        ConfigurationError: the release is not known.
     """
     header = recording.header
     if header is None:
         return None
-    if header.gates or header.source == "sandbox":
-        return FeatureGates(frozenset(header.gates))
     try:
-        return AllocatorRules.of(header.version.removeprefix("v"))
+        return Release(KubernetesVersion.parse(header.version), frozenset(header.gates))
     except ValueError as error:
         raise ConfigurationError(f"the recorded cluster: {error}") from None
 

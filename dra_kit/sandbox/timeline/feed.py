@@ -23,7 +23,7 @@ from dra_kit import __version__
 from dra_kit.apiserver.api import SERVER_VERSION, AdmissionAttributes, AdmissionPlugin, Api
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS, Resource
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
@@ -241,7 +241,7 @@ class TimelineFeed(SandboxObserver):
         return (node for node in (self._sandbox.nodes if self._sandbox else ()) if node.name == name)
 
 
-def recording_started(gates: FeatureGates, *, title: str) -> RecordingStarted:
+def recording_started(gates: Release, *, title: str) -> RecordingStarted:
     """Return the first record of a sandbox; ``title`` names its drivers."""
     return RecordingStarted(
         release=__version__,

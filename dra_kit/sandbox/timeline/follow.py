@@ -32,7 +32,7 @@ from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.live_cluster import CONSEQUENCES
 from dra_kit.diagnosis.support_bundle import HiddenWords, redact_object, secrets_in_objects, secrets_of_pods
 from dra_kit.errors import Forbidden, NotFound
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import (
@@ -146,12 +146,14 @@ class ClusterRecorder:
             KubeError: the server does not answer at first, or rejects a request.
         """
         features = await discover_release(self._client)
+        version = KubernetesVersion(features.major, features.minor)
+        release = Release.alpha(version) if self._alpha else Release.of(version)
         self._timeline.append(
             RecordingStarted(
                 release=__version__,
                 source="cluster",
-                version=f"v{features}",
-                gates=tuple(sorted(FeatureGates.alpha().enabled)) if self._alpha else (),
+                version=f"v{version}",
+                gates=tuple(sorted(release.enabled)),
                 title=urlsplit(server).hostname or "",
             )
         )

@@ -22,6 +22,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from dra_kit.errors import Forbidden
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.records import (
     ObjectChanged,
     PodScheduled,
@@ -125,7 +126,8 @@ async def test_what_is_there_and_each_change_are_recorded(api: Api, tmp_path: Pa
     recording = Recording(tmp_path / "run.jsonl")
     first, *records = recording.records()
     assert isinstance(first, RecordingStarted)
-    assert (first.source, first.version, first.gates) == ("cluster", "v1.37", ())
+    assert (first.source, first.version) == ("cluster", "v1.37")
+    assert frozenset(first.gates) == Release.of().enabled
     assert end == RecordingEnd(len(records) + 1)
     changes = [item for item in records if isinstance(item, ObjectChanged)]
     assert {item.object["metadata"]["name"] for item in changes if item.existing} == {"node-1", "guest"}
