@@ -145,7 +145,6 @@ async def _serve(recording: Recording, file: Path, port: int) -> None:
                 if interrupted.is_set():
                     return
         history.close()
-        _show_problems(recording, file)
         click.echo(f"page: {server.url}")
         click.echo("it is served until Ctrl-C")
         await interrupted.wait()
@@ -178,7 +177,10 @@ def _gates(recording: Recording) -> Release | None:
     try:
         return Release(KubernetesVersion.parse(header.version), frozenset(header.gates))
     except ValueError as error:
-        raise ConfigurationError(f"the recorded cluster: {error}") from None
+        raise ConfigurationError(
+            f"nothing can be explained: the recording is of no known release: {error}; without --at and --ui it can be "
+            "played"
+        ) from None
 
 
 # --- the state at a moment

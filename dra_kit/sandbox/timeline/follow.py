@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -28,7 +29,7 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.client.server_version import discover_release
+from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.diagnosis.live_cluster import CONSEQUENCES
 from dra_kit.diagnosis.support_bundle import HiddenWords, redact_object, secrets_in_objects, secrets_of_pods
 from dra_kit.errors import Forbidden, NotFound
@@ -145,7 +146,26 @@ class ClusterRecorder:
             ConfigurationError: the cluster does not serve resource.k8s.io/v1.
             KubeError: the server does not answer at first, or rejects a request.
         """
-        features = await discover_release(self._client)
+        ends = {asyncio.create_task(event.wait()) for event in (interrupted, self._failed)}
+        discovery = asyncio.create_task(discover_release(self._client))
+        tasks: set[asyncio.Task[Any]] = {*ends, discovery}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if discovery.done():
+                self._start(discovery.result(), server)
+                settled = {resource: asyncio.Event() for resource in RESOURCES}
+                following = {asyncio.create_task(self._follow(resource, settled[resource])) for resource in RESOURCES}
+                tasks |= {*following, asyncio.create_task(self._begin(settled))}
+                await _until_any(ends, following, seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return RecordingEnd(self._written, self._problem)
+
+    # --- inside
+
+    def _start(self, features: ServerFeatures, server: str) -> None:
         version = KubernetesVersion(features.major, features.minor)
         release = Release.alpha(version) if self._alpha else Release.of(version)
         self._timeline.append(
@@ -157,29 +177,6 @@ class ClusterRecorder:
                 title=urlsplit(server).hostname or "",
             )
         )
-        settled = {resource: asyncio.Event() for resource in RESOURCES}
-        following = {asyncio.create_task(self._follow(resource, settled[resource])) for resource in RESOURCES}
-        ends = {asyncio.create_task(event.wait()) for event in (interrupted, self._failed)}
-        beginning = asyncio.create_task(self._begin(settled))
-        tasks = {*following, *ends, beginning}
-        try:
-            async with asyncio.timeout(seconds):
-                while not any(task.done() for task in ends):
-                    if not following:
-                        raise Forbidden("nothing may be recorded: grant the rights to list and watch", status=403)
-                    done, _ = await asyncio.wait({*following, *ends}, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done & following:
-                        task.result()
-                    following -= done
-        except TimeoutError:
-            pass  # the recording is complete
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return RecordingEnd(self._written, self._problem)
-
-    # --- inside
 
     def _write(self, record: Record) -> None:
         if self._problem:
@@ -288,6 +285,29 @@ class ClusterRecorder:
                     self._timeline.append(PodUnschedulable(pod=pod_reference(pod), reason=reason, message=message))
                 return
         self._waiting.setdefault(uid, "")
+
+
+async def _until_any(
+    ends: Iterable[asyncio.Task[Any]], following: Iterable[asyncio.Task[None]], seconds: float | None
+) -> None:
+    """Wait for one of the ends, at most so many seconds.
+
+    Raises:
+        Forbidden: nothing is followed any more.
+        KubeError: following a resource has failed.
+    """
+    ends, following = set(ends), set(following)
+    over = None if seconds is None else time.monotonic() + seconds
+    while not any(task.done() for task in ends):
+        if not following:
+            raise Forbidden("nothing may be recorded: grant the rights to list and watch", status=403)
+        left = None if over is None else max(over - time.monotonic(), 0.0)
+        done, _ = await asyncio.wait({*following, *ends}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return  # the time is over
+        for task in done & following:
+            task.result()
+        following -= done
 
 
 async def _set_after(event: asyncio.Event, then: asyncio.Event) -> None:

@@ -37,6 +37,7 @@ _PAUSE_SECONDS: Final = 0.05  # what comes meanwhile is written at once
 _CLOSE_SECONDS: Final = 5.0
 _LONGEST: Final = 16 << 20
 """Bytes of a line that is read; an object of the API has at most 3 MiB."""
+_UNREADABLE: Final = (msgspec.DecodeError, TypeError, ValueError, RecursionError)
 _NAMED: Final = 3
 _MOST_KINDS: Final = 100
 _NAME: Final = 40  # letters of a kind that is not known
@@ -101,12 +102,16 @@ class RecordFile:
         new = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.new")
         with self._path.open("rb") as file:
             while begin < self._size - self._limit // 2 and (line := file.readline()):
-                last = _decoder().decode(line)
-                if isinstance(last, RecordsLost):
-                    lost += last.lost
+                try:
+                    last = _decoder().decode(line)
+                except _UNREADABLE:  # another process has written into the file
+                    lost += 1
                 else:
-                    count += 1
-                    latest.add(begin, last)
+                    if isinstance(last, RecordsLost):
+                        lost += last.lost
+                    else:
+                        count += 1
+                        latest.add(begin, last)
                 begin += len(line)
             if last is None:
                 return
@@ -332,7 +337,7 @@ class Recording:
             record = _decoder().decode(line)
             if isinstance(record, ObjectChanged):
                 _check_object(record)
-        except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+        except _UNREADABLE as error:
             kind = _kind_of(line)
             if kind and kind not in _KINDS:
                 kind = kind[:_NAME]

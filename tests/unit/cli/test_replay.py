@@ -178,7 +178,10 @@ def tainted_cluster() -> list[Record]:
 
 
 def test_recording_that_was_cut_off_is_played_to_its_end(tmp_path: Path) -> None:
-    path = write(tmp_path / "run.jsonl", [RecordingStarted(), *(RunReported(text=f"line {n}") for n in range(3))])
+    path = write(
+        tmp_path / "run.jsonl",
+        [RecordingStarted(version="v1.37.1"), *(RunReported(text=f"line {n}") for n in range(3))],
+    )
     path.write_bytes(path.read_bytes()[:-20])
 
     result = run(path)
@@ -191,7 +194,7 @@ def test_recording_that_was_cut_off_is_played_to_its_end(tmp_path: Path) -> None
 @given(st.data())
 def test_any_corruption_of_a_recording_is_reported_without_a_traceback(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        path = write(Path(directory) / "run.jsonl", [RecordingStarted(), *gpu_cluster().records][:40])
+        path = write(Path(directory) / "run.jsonl", [RecordingStarted(version="v1.37.1"), *gpu_cluster().records][:40])
         content = bytearray(path.read_bytes())
         for _ in range(data.draw(st.integers(1, 5))):
             at = data.draw(st.integers(0, len(content) - 1))
@@ -221,7 +224,7 @@ def test_objects_of_another_shape_are_reported(
 ) -> None:
     named = {"metadata": {"name": "odd", "namespace": "default", "uid": "u"}, **obj}
     odd = ObjectChanged(change="ADDED", resource=resource, object=named)
-    path = write(tmp_path / "run.jsonl", [RecordingStarted(), odd, RunReported(text="the end")])
+    path = write(tmp_path / "run.jsonl", [RecordingStarted(version="v1.37.1"), odd, RunReported(text="the end")])
 
     result = run(path, *options)
 
@@ -230,7 +233,7 @@ def test_objects_of_another_shape_are_reported(
 
 
 def test_names_in_messages_cannot_control_the_terminal(tmp_path: Path) -> None:
-    path = write(tmp_path / "run.jsonl", [RecordingStarted()])
+    path = write(tmp_path / "run.jsonl", [RecordingStarted(version="v1.37.1")])
     path.write_bytes(path.read_bytes() + b'{"kind":"\\u001b[31mLunch"}\n')
 
     assert "\x1b" not in run(path).stderr
