@@ -47,7 +47,6 @@ from dra_kit.sandbox.records import (
     object_uid,
 )
 from dra_kit.sandbox.timeline.recording import RecordFile, Timeline, record_line
-from dra_kit.text import counted
 
 RESOURCES: Final = (
     NODES,
@@ -196,7 +195,7 @@ class ClusterRecorder:
         for event in settled.values():
             await event.wait()
         counts = [
-            counted(number, resource.kind)
+            f"{number} {resource.kind if number == 1 else _plural(resource.kind)}"
             for resource in RESOURCES
             if (number := sum(name == resource.full_name for name, _ in self._shown))
         ]
@@ -308,6 +307,10 @@ async def _until_any(
         for task in done & following:
             task.result()
         following -= done
+
+
+def _plural(kind: str) -> str:
+    return f"{kind}es" if kind.endswith("s") else f"{kind}s"
 
 
 async def _set_after(event: asyncio.Event, then: asyncio.Event) -> None:

@@ -113,6 +113,8 @@ async def following(url: str, file: Path, size: int = MIB) -> AsyncIterator[Foll
 async def test_what_is_there_and_each_change_are_recorded(api: Api, tmp_path: Path) -> None:
     api.put("nodes", node("node-1"))
     api.put("pods", pod("guest"))
+    for name in ("pizza", "pasta"):
+        api.put("deviceclasses", {"metadata": {"name": name}, "spec": {}})
     async with following(api.url, tmp_path / "run.jsonl") as follower:
         await until(follower.begun)
         api.put("resourceclaims", claim("lunch"))
@@ -130,9 +132,14 @@ async def test_what_is_there_and_each_change_are_recorded(api: Api, tmp_path: Pa
     assert frozenset(first.gates) == Release.of().enabled
     assert end == RecordingEnd(len(records) + 1)
     changes = [item for item in records if isinstance(item, ObjectChanged)]
-    assert {item.object["metadata"]["name"] for item in changes if item.existing} == {"node-1", "guest"}
+    assert {item.object["metadata"]["name"] for item in changes if item.existing} == {
+        "node-1",
+        "guest",
+        "pizza",
+        "pasta",
+    }
     [begin] = [item for item in records if isinstance(item, RunReported)]
-    assert begin.details == ("1 Node, 1 Pod",)
+    assert begin.details == ("1 Node, 2 DeviceClasses, 1 Pod",)
     assert recording.problems == []
 
 
