@@ -21,8 +21,8 @@ SECTIONS = [
         "How to: test a driver",
         "how-to",
         [
-            "sandbox", "sandbox-page", "develop", "test-a-driver", "test-crashes-and-upgrades", "any-driver",
-            "conformance", "kind",
+            "sandbox", "sandbox-page", "record-and-replay", "develop", "test-a-driver", "test-crashes-and-upgrades",
+            "any-driver", "conformance", "kind",
         ],
     ),
     (

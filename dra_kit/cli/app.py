@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import platform
+import signal
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,8 @@ from dra_kit.text import did_you_mean, escape_unprintable
 logger: logging.Logger = logging.getLogger(__name__)
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C interrupted, as in shells (128 + SIGINT)."""
+CUT_OFF: Final = 128 + signal.SIGPIPE
+"""Exit code when the reader of the output has closed it, as in shells."""
 VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
 _ARGUMENTS: Final = "dra_kit.arguments"
 _FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
@@ -42,9 +45,10 @@ COMMANDS = {
     "new": "create a driver project: code, tests, image, chart values",
     "node": "run the node role: serve the kubelet, publish devices",
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
+    "replay": "play the recording of a sandbox or a cluster, and show its state at any moment",
     "sandbox": "run a driver in a one-process cluster, and show how pods get its devices",
     "sbom": "print an SBOM (CycloneDX) of the installed packages",
-    "snapshot": "save the objects that explain reads, to analyze them elsewhere",
+    "snapshot": "save the objects that explain reads, or record how they change, to analyze them elsewhere",
     "status": "show the state of the drivers on this node",
     "support-bundle": "collect the data that is needed to diagnose a driver, without secrets",
     "template": "write the ResourceSlices of a node that does not exist yet, for autoscalers",
@@ -60,10 +64,11 @@ _MODULES: Final = {
     "conformance": ("conformance",),
     "dev": ("dev",),
     "drain": ("drain",),
-    "explain": ("explain", "snapshot"),
+    "explain": ("explain",),
     "lint": ("lint",),
     "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
     "project": ("chart", "docs", "new", "policy", "sbom", "template", "update"),
+    "recordings": ("replay", "snapshot"),
     "roles": ("controller", "decommission", "node", "webhook"),
     "sandbox": ("sandbox",),
 }

@@ -1,4 +1,4 @@
-"""``dra-kit explain`` and ``dra-kit snapshot``."""
+"""``dra-kit explain``."""
 
 from __future__ import annotations
 
@@ -50,11 +50,10 @@ from dra_kit.diagnosis.explain.text import (
 from dra_kit.diagnosis.explain.verdicts import ClaimExplanation, PodExplanation
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import NodeTemplates
-from dra_kit.diagnosis.snapshot import check_destination, load, read_manifests, save
+from dra_kit.diagnosis.snapshot import load, read_manifests
 from dra_kit.errors import ConfigurationError
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.resource.objects import object_key
-from dra_kit.text import escape_unprintable
 
 NOT_GOOD: Final = 3
 """Exit code when something explained cannot get devices."""
@@ -338,43 +337,3 @@ class _Report:
         except OSError as error:
             raise ConfigurationError(f"--html {self._file} cannot be written: {error.strerror}") from None
         click.echo(f"the explanation is in {self._file}: one page without other files, to open in a browser or to send")
-
-
-@click.command
-@click.argument("destination", metavar="PATH", type=path())
-@source_options
-@click.option("--alpha", is_flag=True, help="record that the cluster's alpha features of resource.k8s.io are on")
-@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of --namespace")
-def snapshot(
-    destination: Path,
-    kubeconfig: Path | None,
-    context: str | None,
-    namespace: str | None,
-    *,
-    alpha: bool,
-    all_events: bool,
-) -> None:
-    """Save the objects that 'dra-kit explain --from PATH' reads, so that another person can analyze them.
-
-    PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
-    DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
-    conditions of pods, why containers do not run, and mounted folders of kubelet plugins, but no commands, environments
-    or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
-    Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
-
-    \b
-      dra-kit snapshot cluster.tar.gz
-      dra-kit explain claim lunch --from cluster.tar.gz
-    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-
-    async def read() -> ClusterDocuments:
-        credentials = await credentials_of(kubeconfig, context)
-        of = namespace or credentials.connection.namespace or "default"
-        return await read_live(credentials, ReadScope(of, all_events=all_events), alpha=alpha)
-
-    check_destination(destination)
-    objects = asyncio.run(read())
-    count = save(objects, destination)
-    click.echo(f"{count} objects saved in {destination}")
-    for gap in objects.gaps:
-        click.echo(escape_unprintable(f"{gap.text}: {gap.consequence}"), err=True)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -150,6 +151,44 @@ class NewFile(click.Path):
         if not os.access(file.parent, os.W_OK):  # it is written under another name, then renamed
             self.fail(f"{file.parent} is not writable; use another path.", param, ctx)
         return file
+
+
+class Seconds(click.ParamType[float]):
+    """A time in seconds, written as ``12.5``, ``12.5s`` or ``1h2m3s``, with or without a leading plus sign."""
+
+    name = "seconds"
+    _TIME: Final = re.compile(r"\+?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})s?)?")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        found = self._TIME.fullmatch(str(value))
+        if found is None or not any(found.groups()):
+            self.fail(f"{value!r} is not a time; write it like +12.5s, 90, 10m or 1h30m.", param, ctx)
+        hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        return 3600 * hours + 60 * minutes + seconds
+
+
+class Bytes(click.ParamType[int]):
+    """A size in bytes, written as ``100MiB``, ``2GiB`` or ``500000``."""
+
+    name = "size"
+    _SIZE: Final = re.compile(r"(\d{1,15})(KiB|MiB|GiB)?")
+    _UNITS: Final[Mapping[str | None, int]] = {None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        if isinstance(value, int):
+            return value
+        found = self._SIZE.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a size; write it like 100MiB or 2GiB.", param, ctx)
+        size = int(found[1]) * self._UNITS[found[2]]
+        if size < self._least:
+            self.fail(f"{value} is too small; use at least {self._least >> 20}MiB.", param, ctx)
+        return size
 
 
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

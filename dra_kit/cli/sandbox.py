@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
-from dra_kit.cli.app import INTERRUPTED
+from dra_kit.cli.app import CUT_OFF, INTERRUPTED
 from dra_kit.cli.options import (
     LOG_LEVELS,
     NewFile,
@@ -237,7 +237,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="setting of a driver, if several drivers have a setting of that name; may be repeated",
 )
 @click.option("--report", type=NewFile(), help="write the result of every pod to this file, as JSON")
-@click.option("--timeline", type=NewFile(), help="write all events to this file, one JSON record per line")
+@click.option("--record", type=NewFile(), help="write all events to this file, for 'dra-kit replay'")
 @click.option(
     "--timeout",
     default=60.0,
@@ -476,7 +476,7 @@ def _session(
             timeout=options["timeout"],
             keep=options["keep"] or is_detached() or page_port(options) is not None,
             report=options["report"],
-            timeline=options["timeline"],
+            record=options["record"],
             charts=charts,
             page=page_port(options),
         ),
@@ -531,8 +531,6 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     )
 
 
-_CUT_OFF: Final = 128 + signal.SIGPIPE
-"""Exit code when the reader of the output has closed it, as in shells."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -568,7 +566,7 @@ async def run_interruptibly(session: SandboxSession | DevSession, reader_gone: a
         if reader_gone.is_set():
             # writing the remaining buffer when the process exits would fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _CUT_OFF
+            return CUT_OFF
         click.echo("everything is stopped", err=True)
         return session.exit_code if session.lasting else INTERRUPTED
     finally:

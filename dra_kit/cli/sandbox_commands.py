@@ -184,7 +184,7 @@ def _program(process: str) -> str:
 
 
 @click.command("schema")
-@click.option("--timeline", is_flag=True, help="print the schema of a line in a --timeline file instead")
+@click.option("--timeline", is_flag=True, help="print the schema of a line in a --record file instead")
 def schema_command(*, timeline: bool) -> None:
     """Print the JSON schema of a story's expect.yaml, for editors that complete and check it.
 

@@ -42,7 +42,7 @@ _RESOURCES: Final = {
 }
 _NOT_AUTHENTICATED: Final = 401
 _NEEDED: Final = frozenset({"ResourceSlice", "DeviceClass"})
-_CONSEQUENCES: Final = {
+CONSEQUENCES: Final = {
     "Node": "only nodes that slices name are known, without labels, taints, cpu and memory",
     "ResourceClaim": "devices held by claims of other namespaces look free",
     "ResourceClaimTemplate": "claims of pods that are not created yet are unknown",
@@ -50,6 +50,7 @@ _CONSEQUENCES: Final = {
     "Pod": "running pods are unknown, so cpu and memory look free",
     "Event": "reports of controllers and kubelets are unknown",
 }
+"""What is unknown if objects of a kind may not be read."""
 _ACTIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
 _WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
@@ -140,7 +141,7 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
             return await _lists(client, resource, parts[:1]), None  # the namespace, without drivers
         except Forbidden:
             return None, None
-    gap = MissingRight(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
+    gap = MissingRight(kind, resource.group, resource.plural, CONSEQUENCES.get(kind, ""))
     if not resource.namespaced:
         return [], gap
     try:

@@ -142,6 +142,10 @@ class HiddenWords:
         self._by_beginning: dict[str, list[str]] = {}
         self._by_end: dict[str, list[str]] = {}
         self._long: list[str] = []
+        self.add(words)
+
+    def add(self, words: Iterable[str]) -> None:
+        """Redact more words from now on."""
         for form in sorted({form for word in words for form in _forms_of(word)}):
             if len(form) < _SHORTEST:
                 continue
@@ -160,14 +164,15 @@ class HiddenWords:
 
     def safe_json(self, text: str) -> str:
         """Return JSON without these words and credentials; a redacted number becomes a string."""
-        return json.dumps(self._safe_value(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(self.safe_value(json.loads(text)), indent=1, ensure_ascii=False) + "\n"
 
-    def _safe_value(self, value: Any) -> Any:
+    def safe_value(self, value: Any) -> Any:
+        """Return a JSON value without these words and credentials; a redacted number becomes a string."""
         match value:
             case Mapping():
-                return {self.safe_text(key): self._safe_value(item) for key, item in value.items()}
+                return {self.safe_text(key): self.safe_value(item) for key, item in value.items()}
             case list():
-                return [self._safe_value(item) for item in value]
+                return [self.safe_value(item) for item in value]
             case str():
                 return self.safe_text(value)
             case bool() | None:

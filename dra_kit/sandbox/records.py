@@ -6,17 +6,22 @@ Every record says when it happened and which node, driver or object it is about.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
 from dra_kit.kubelet.cdi.spec import SpecEdits
-from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
+from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference, object_key
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.runtime import HookResources
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
+FORMAT: Final = 1
+"""Version of the format of a file with records."""
+REDACTED: Final = "(removed)"
+"""Stands for the data of a Secret in a file."""
 _EPOCH: Final = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
@@ -117,6 +122,69 @@ class CdiSpecWritten(PluginRecord, frozen=True, kw_only=True):
     spec: Mapping[str, Any]
 
 
+class RecordingStarted(TimelineRecord, frozen=True, kw_only=True):
+    """The first record of a file: what it was recorded with.
+
+    Attributes:
+        format: version of the format; readers accept theirs and older ones.
+        release: of dra-kit.
+        source: ``sandbox``, or ``cluster`` for a cluster that was only watched.
+        version: of Kubernetes that the API server names, such as ``v1.37.1``.
+        gates: the feature gates of resource.k8s.io that are on.
+        title: what was recorded: the drivers, or the address of the API server.
+        directory: the working directory, to which paths in messages are relative.
+    """
+
+    format: int = FORMAT
+    release: str = ""
+    source: Literal["sandbox", "cluster"] = "sandbox"
+    version: str = ""
+    gates: tuple[str, ...] = ()
+    title: str = ""
+    directory: str = ""
+
+
+class ResourceNotRecorded(TimelineRecord, frozen=True, kw_only=True):
+    """Objects of a resource are not recorded, because they may not be read.
+
+    Attributes:
+        resource: its name in the API, such as ``pods``.
+        group: its API group; empty for the core group.
+        object_kind: the kind of the objects: ``Pod``.
+        namespace: the only namespace of which the objects are recorded; empty if none are.
+        consequence: what is unknown without them.
+    """
+
+    resource: str
+    group: str = ""
+    object_kind: str
+    namespace: str = ""
+    consequence: str = ""
+
+
+class RunReported(TimelineRecord, frozen=True, kw_only=True):
+    """The run itself printed lines that belong to no other record.
+
+    Attributes:
+        text: the first line; empty if the details belong to the entry before.
+        details: the lines below it.
+        colour: of the first line; empty for the default.
+        bold: of the first line.
+    """
+
+    text: str = ""
+    details: tuple[str, ...] = ()
+    colour: str = ""
+    bold: bool = False
+
+
+class StoryBegan(TimelineRecord, frozen=True, kw_only=True):
+    """A story begins; from now on, objects of its namespace are shown without the namespace."""
+
+    story: str
+    namespace: str
+
+
 class ClusterStarted(TimelineRecord, frozen=True, kw_only=True):
     """API server, controllers and scheduler run; the nodes come next.
 
@@ -160,13 +228,13 @@ class ObjectChanged(TimelineRecord, frozen=True, kw_only=True):
     Attributes:
         resource: its resource, such as ``pods`` or ``resourceclaims.resource.k8s.io``.
         object: as it is now; the last known state of one that is deleted. It may have no ``apiVersion`` and ``kind``.
-        copied: it is an object of a saved cluster, which the sandbox begins with.
+        existing: it was there before: in the saved cluster that a sandbox begins with, or when a recording began.
     """
 
     change: Literal["ADDED", "MODIFIED", "DELETED"]
     resource: str
     object: Mapping[str, Any]
-    copied: bool = False
+    existing: bool = False
 
 
 class ManifestsApplied(TimelineRecord, frozen=True, kw_only=True):
@@ -528,7 +596,11 @@ class PodDeletionExplained(TimelineRecord, frozen=True, kw_only=True):
 
 
 Record: TypeAlias = (
-    ClusterStarted
+    RecordingStarted
+    | ResourceNotRecorded
+    | RunReported
+    | StoryBegan
+    | ClusterStarted
     | ClusterCopied
     | ClusterEnding
     | ObjectChanged
@@ -567,3 +639,75 @@ Record: TypeAlias = (
 )
 RecordObserver: TypeAlias = Callable[[Record], None]
 """Receives a record when the event happens; must return at once, in the event loop of who calls it."""
+
+
+def object_uid(obj: ObjectView) -> str:
+    """Return the UID of an object; its namespace and name, if it has none."""
+    return str(obj["metadata"].get("uid") or "/".join(object_key(obj)))
+
+
+class LatestRecords:
+    """Finds the records that still hold, in a part of a timeline: the newest of each thing that exists at its end."""
+
+    def __init__(self) -> None:
+        self._newest: dict[Hashable, tuple[int, Sequence[str]]] = {}  # position of the record, and what it is about
+        self._gone: set[str] = set()  # by UID
+
+    def add(self, position: int, record: Record) -> None:
+        """Add a record; ``position`` says where it is."""
+        thing = _thing(record)
+        if thing is None:
+            return
+        self._newest[thing] = position, _subjects(record)
+        if isinstance(record, ObjectChanged) and record.change == "DELETED":
+            self._gone.add(object_uid(record.object))
+
+    def positions(self) -> list[int]:
+        """Return the positions of the records that still hold, in order."""
+        return sorted(
+            position for position, about in self._newest.values() if not about or not self._gone.issuperset(about)
+        )
+
+
+def _thing(record: Record) -> Hashable:
+    """Return what a record is the newest state of; None for what has happened once."""
+    match record:
+        case ObjectChanged():
+            return record.resource, object_uid(record.object)
+        case ResourceNotRecorded():
+            return type(record), record.resource, record.group
+        case PluginConnected() | PluginDisconnected():
+            return "plugin", record.node, record.driver
+        case PluginRefused():
+            return "registration", record.node, record.socket
+        case DriverStarting() | DriverServing() | DriverNotServing() | DriverRefused() | DriverEnded():
+            return "driver", record.driver, getattr(record, "node", "")
+        case ContainerStarted() | ContainerEnded():
+            return type(record), record.container.id
+        case CallStarted() | CallEnded():
+            return "call", record.method, record.node, record.driver, record.claims
+        case CallOverdue():
+            return "overdue", record.method, record.node, record.driver, record.claims
+        case CdiSpecWritten():
+            return "CDI", record.node, record.driver, record.file
+        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
+            return type(record), record.pod.uid
+        case RecordingStarted() | ClusterStarted() | ClusterEnding() | StoryBegan() | RunEnded():
+            return type(record)
+        case _:
+            return None
+
+
+def _subjects(record: Record) -> Sequence[str]:
+    """Return the UIDs of what a record is about; it is of no use when all of them are deleted."""
+    match record:
+        case ObjectChanged():
+            return (object_uid(record.object),)
+        case ContainerStarted() | ContainerEnded():
+            return (record.container.pod.uid,)
+        case CallStarted() | CallOverdue() | CallEnded():
+            return [claim.uid for claim in record.claims]
+        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
+            return (record.pod.uid,)
+        case _:
+            return ()

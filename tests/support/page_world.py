@@ -38,10 +38,12 @@ class PageWorld:
 
     Attributes:
         history: what a page shows of them.
+        records: all of them.
     """
 
     def __init__(self, history: PageHistory | None = None) -> None:
         self.history = history or PageHistory()
+        self.records: list[Record] = []
         self.time = 0.0
         self._versions = itertools.count(1)
         self._objects: dict[str, dict[str, Any]] = {}
@@ -49,6 +51,7 @@ class PageWorld:
             wall=lambda: BEGIN + dt.timedelta(seconds=self.time), clock=lambda: self.time, begin=0
         )
         self._timeline.subscribe(self.history.read)
+        self._timeline.subscribe(self.records.append)
 
     def add(self, record: Record, after: float = 1.0) -> None:
         """Add a record so many seconds after the one before."""

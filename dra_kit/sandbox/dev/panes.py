@@ -142,10 +142,18 @@ def _claim(claim: ObjectView, reasons: Mapping[ObjectKey, str], prepared: Mappin
     return PaneRow((name, "prepared" if call else "allocated", f"{devices}{user}"), _GOOD if call else "")
 
 
-def pods_pane(pods: Iterable[ObjectView], got: Mapping[str, Iterable[SpecEdits]], reasons: Mapping[str, str]) -> Pane:
-    """Return the pods pane: the state of each pod, and by UID what it got from its claims or why it does not run."""
+def pods_pane(
+    pods: Iterable[ObjectView],
+    got: Mapping[str, Iterable[SpecEdits]],
+    reasons: Mapping[str, str],
+    *,
+    hint: str = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above",
+) -> Pane:
+    """Return the pods pane: the state of each pod, and by UID what it got from its claims or why it does not run.
+
+    ``hint`` is shown without pods.
+    """
     rows = [_pod(pod, got, reasons) for pod in sorted(pods, key=object_key)]
-    hint = "none; start with -f pod.yaml, or use kubectl with the kubeconfig above"
     return Pane("Pods", tuple(rows) or (PaneRow((hint,), _FAINT),), _count(rows))
 
 

@@ -13,6 +13,7 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final, TextIO
 
 from rich.console import Console, Group
@@ -99,11 +100,13 @@ class Screen:
             case DriverServing(why=why, duration=duration):
                 self._set_message(f"{why}: the driver serves after {duration * 1000:.0f} ms", "green")
             case DriverRefused(why=why, message=message, serving=serving):
-                self._set_message(f"{why}: {shortened(message)}; {consequence(serving=serving)}", "bold red")
+                self._set_message(
+                    f"{why}: {shortened(message, Path.cwd())}; {consequence(serving=serving)}", "bold red"
+                )
             case DriverEnded(message=message):
-                self._set_message(f"the driver ended: {shortened(message)}", "bold red")
+                self._set_message(f"the driver ended: {shortened(message, Path.cwd())}", "bold red")
             case DriverNotServing(message=message):
-                self._set_message(f"the driver does not serve yet: {shortened(message)}", "yellow")
+                self._set_message(f"the driver does not serve yet: {shortened(message, Path.cwd())}", "yellow")
             case ManifestsApplied(message=message):
                 self._refusal = ""
                 if message:
@@ -112,7 +115,7 @@ class Screen:
                 name = f"{pod.namespace}/{pod.name}".removeprefix("default/")
                 self.log(f"{time.strftime('%H:%M:%S')} Pod {name} is {record}")
             case ManifestsRefused(message=message):
-                self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(message)}; not applied"
+                self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(message, Path.cwd())}; not applied"
             case _:
                 pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
-from dra_kit.diagnosis.explain.cluster import ClusterView
+from dra_kit.diagnosis.explain.cluster import ClusterView, MissingRight
 from dra_kit.diagnosis.explain.documents import ReportPage
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.explain.text import render_claim, render_pod
@@ -23,32 +23,15 @@ from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
 from dra_kit.sandbox.records import (
-    CallEnded,
-    CallOverdue,
-    CallStarted,
-    CdiSpecWritten,
-    ClusterEnding,
     ClusterStarted,
-    ContainerEnded,
     ContainerOutput,
-    ContainerStarted,
-    DriverEnded,
-    DriverNotServing,
-    DriverRefused,
-    DriverServing,
-    DriverStarting,
+    LatestRecords,
     ObjectChanged,
-    PluginConnected,
-    PluginDisconnected,
-    PluginRefused,
-    PodDeletionExplained,
-    PodExplained,
-    PodScheduled,
-    PodTerminating,
-    PodUnschedulable,
     Record,
+    RecordingStarted,
     RecordsLost,
-    RunEnded,
+    ResourceNotRecorded,
+    object_uid,
 )
 from dra_kit.sandbox.timeline.recording import record_line
 
@@ -105,7 +88,7 @@ class PageHistory:
     """Holds the records that a page shows; :meth:`read` is a reader of a timeline. For one event loop.
 
     Args:
-        gates: feature gates of the scheduler, for explanations.
+        gates: of the scheduler, for explanations.
         limit: bytes of all records.
 
     Attributes:
@@ -117,6 +100,7 @@ class PageHistory:
         self.generation: int = 0
         self.closed: bool = False
         self._gates = gates or Release.of()
+        self._gaps: dict[str, MissingRight] = {}  # by kind
         self._limit = limit
         self._entries: list[PageEntry] = []
         self._size = 0
@@ -134,8 +118,11 @@ class PageHistory:
 
     def read(self, record: Record) -> None:
         """Take a record, unless it changes nothing that the page shows."""
-        if isinstance(record, ClusterStarted):
+        if isinstance(record, ClusterStarted | RecordingStarted):
             self._version = record.version
+        elif isinstance(record, ResourceNotRecorded):
+            gap = MissingRight(record.object_kind, record.group, record.resource, record.consequence)
+            self._gaps[record.object_kind] = gap
         try:
             entry = self._entry(record)
         except (ValueError, RecursionError):  # invalid Unicode, or an object nested too deeply: JSON cannot have it
@@ -169,7 +156,7 @@ class PageHistory:
         fields = _FIELDS.get(record.resource)
         if fields is None:
             return PageEntry(record, b"")
-        key, short = (record.resource, _uid(record.object)), _short(record.object, fields)
+        key, short = (record.resource, object_uid(record.object)), _short(record.object, fields)
         state = record_line(ObjectChanged(change="MODIFIED", resource=record.resource, object=short))
         if record.change == "DELETED":
             self._shown.pop(key, None)
@@ -186,9 +173,10 @@ class PageHistory:
             size += self._entries[older].size
             older += 1
         before, after = self._entries[:older], self._entries[older:]
-        kept = list(_still_valid(entry.record for entry in before if not isinstance(entry.record, RecordsLost)))
-        numbers = {record.number for record in kept}
-        remaining = [entry for entry in before if entry.record.number in numbers]
+        latest = LatestRecords()
+        for position, entry in enumerate(before):
+            latest.add(position, entry.record)
+        remaining = [before[position] for position in latest.positions()]
         self._lost += sum(not isinstance(entry.record, RecordsLost) for entry in before) - len(remaining)
         lost = RecordsLost(
             number=after[0].record.number - 1 if after else self.last,
@@ -253,18 +241,36 @@ class PageHistory:
         Returns:
             None if no such pod or claim existed.
         """
-        documents = self._documents(at)
+        documents = self.objects(at)
         for kind in ("Pod", "ResourceClaim"):
             for found in documents[kind]:
-                if _uid(found) == uid:
+                if object_uid(found) == uid:
                     return lambda: self._explain(documents, kind, found)
         return None
+
+    def objects(self, at: int) -> Mapping[str, Sequence[ObjectView]]:
+        """Return the objects of the cluster when a record was the newest, by kind."""
+        objects: dict[str, dict[str, ObjectView]] = {kind: {} for kind in _KINDS.values()}
+        for entry in self._until(at):
+            record = entry.record
+            if isinstance(record, ObjectChanged):
+                known = objects[_KINDS[record.resource]]
+                known.pop(object_uid(record.object), None)
+                if record.change != "DELETED":
+                    known[object_uid(record.object)] = record.object
+        return {kind: list(known.values()) for kind, known in objects.items()}
 
     # --- inside
 
     def _explain(self, documents: Mapping[str, Sequence[ObjectView]], kind: str, found: ObjectView) -> ReportPage:
         version = self._version.removeprefix("v")
-        cluster = ClusterView(documents, gates=AllocatorRules.of(self._gates), version=version)
+        cluster = ClusterView(
+            documents,
+            gates=AllocatorRules.of(self._gates),
+            version=version,
+            gaps=self._gaps.values(),
+            extended_resources="DRAExtendedResource" in self._gates,
+        )
         explainer, namespace_name = ClaimExplainer(cluster), object_key(found)
         noun = "Pod" if kind == "Pod" else "ResourceClaim"
         page = ReportPage(f"{noun} {'/'.join(namespace_name)}", version)
@@ -274,17 +280,6 @@ class PageHistory:
             render_claim(page, explainer.explain(cluster.claims[namespace_name]))
         return page
 
-    def _documents(self, at: int) -> Mapping[str, Sequence[ObjectView]]:
-        objects: dict[str, dict[str, ObjectView]] = {kind: {} for kind in _KINDS.values()}
-        for entry in self._until(at):
-            record = entry.record
-            if isinstance(record, ObjectChanged):
-                known = objects[_KINDS[record.resource]]
-                known.pop(_uid(record.object), None)
-                if record.change != "DELETED":
-                    known[_uid(record.object)] = record.object
-        return {kind: list(known.values()) for kind, known in objects.items()}
-
     def _until(self, at: int) -> Iterable[PageEntry]:
         return self._entries[: self._position(at)]
 
@@ -293,72 +288,9 @@ class PageHistory:
         return bisect_right(self._entries, number, key=lambda entry: entry.record.number)
 
 
-def _uid(obj: ObjectView) -> str:
-    return str(obj["metadata"].get("uid") or "/".join(object_key(obj)))
-
-
 def _short(obj: ObjectView, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {
         part: {name: content[name] for name in names if name in content}
         for part, names in fields.items()
         if (content := obj.get(part)) is not None
     }
-
-
-def _still_valid(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the newest record of each thing that exists at the end, in their order."""
-    newest: dict[Hashable, Record] = {}
-    gone = set[str]()
-    for record in records:
-        key = _thing(record)
-        if key is not None:
-            newest.pop(key, None)
-            newest[key] = record
-        if isinstance(record, ObjectChanged) and record.change == "DELETED":
-            gone.add(_uid(record.object))
-    for record in sorted(newest.values(), key=lambda record: record.number):
-        subjects = _subjects(record)
-        if not subjects or not gone.issuperset(subjects):
-            yield record
-
-
-def _thing(record: Record) -> Hashable:
-    """Return what a record is the newest state of; None for what has happened once."""
-    match record:
-        case ObjectChanged():
-            return record.resource, _uid(record.object)
-        case PluginConnected() | PluginDisconnected():
-            return "plugin", record.node, record.driver
-        case PluginRefused():
-            return "registration", record.node, record.socket
-        case DriverStarting() | DriverServing() | DriverNotServing() | DriverRefused() | DriverEnded():
-            return "driver", record.driver, getattr(record, "node", "")
-        case ContainerStarted() | ContainerEnded():
-            return type(record), record.container.id
-        case CallStarted() | CallEnded():
-            return "call", record.method, record.node, record.driver, record.claims
-        case CallOverdue():
-            return "overdue", record.method, record.node, record.driver, record.claims
-        case CdiSpecWritten():
-            return "CDI", record.node, record.driver, record.file
-        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
-            return type(record), record.pod.uid
-        case ClusterStarted() | ClusterEnding() | RunEnded():
-            return type(record)
-        case _:
-            return None
-
-
-def _subjects(record: Record) -> Sequence[str]:
-    """Return the UIDs of what a record is about; it is of no use when all of them are deleted."""
-    match record:
-        case ObjectChanged():
-            return (_uid(record.object),)
-        case ContainerStarted() | ContainerEnded():
-            return (record.container.pod.uid,)
-        case CallStarted() | CallOverdue() | CallEnded():
-            return [claim.uid for claim in record.claims]
-        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
-            return (record.pod.uid,)
-        case _:
-            return ()

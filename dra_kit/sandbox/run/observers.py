@@ -22,7 +22,7 @@ from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.cluster_copy import waits_for_scheduler
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
-from dra_kit.sandbox.records import PodExplained
+from dra_kit.sandbox.records import PodExplained, StoryBegan
 from dra_kit.sandbox.stories.completion import PodsOutcome, judge_pods, pods_of_workloads, workload_shortfall
 from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest, apply_files, in_order
@@ -265,8 +265,7 @@ class FolderObserver(RunObserver):
 
     @override
     async def begun(self, story: Story, namespace: str) -> None:
-        self._view.names.namespace = namespace
-        self._view.entry(f"The story: {story.name.replace('-', ' ')}, in namespace {namespace}", bold=True)
+        self._shown.timeline.append(StoryBegan(story=story.name, namespace=namespace))
 
     @override
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:

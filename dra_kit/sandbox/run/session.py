@@ -34,7 +34,7 @@ from dra_kit.sandbox.stories.completion import pods_of_workloads
 from dra_kit.sandbox.stories.manifests import apply_files
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
-from dra_kit.sandbox.timeline.feed import TimelineFeed
+from dra_kit.sandbox.timeline.feed import TimelineFeed, recording_started
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems, RunReport, writes_by_agent
 from dra_kit.sandbox.views.live import LiveView
@@ -52,7 +52,7 @@ class RunTask(Struct, frozen=True, kw_only=True):
         timeout: seconds for the pods of the files, and for each step of a story.
         keep: do not clean up at the end, until the run is interrupted.
         charts: folders of helm charts to install before the files are applied, each with its files of values.
-        timeline: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
+        record: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
         page: the port of the page, 0 for a free one; None for no page.
     """
 
@@ -61,7 +61,7 @@ class RunTask(Struct, frozen=True, kw_only=True):
     timeout: float = 60.0
     keep: bool = False
     report: Path | None = None
-    timeline: Path | None = None
+    record: Path | None = None
     charts: tuple[tuple[Path, tuple[Path, ...]], ...] = ()
     page: int | None = None
 
@@ -90,8 +90,9 @@ class SandboxSession:
         self._ready = ready
         self._report: RunReport | None = None
         timeline, problems = Timeline(begin=view.begin), PodProblems()
-        feed = TimelineFeed(timeline, task.timeline)
-        timeline.subscribe(view.read)
+        title = " and ".join(item.name for item in drivers)
+        feed = TimelineFeed(timeline, task.record, header=recording_started(settings.gates, title=title))
+        view.follow(timeline)
         timeline.subscribe(problems.read)
         if task.report is not None:
             self._report = RunReport()
@@ -100,7 +101,7 @@ class SandboxSession:
         if task.page is not None:
             history = PageHistory(settings.gates)
             timeline.subscribe(history.read)
-            self._page = PageServer(history, port=task.page, title=" and ".join(item.name for item in drivers))
+            self._page = PageServer(history, port=task.page, title=title)
         self._shown = RunDisplay(view=view, timeline=timeline, feed=feed, problems=problems)
         self.lasting: bool = False
         """Whether everything is done and only an interruption is waited for."""
@@ -126,7 +127,7 @@ class SandboxSession:
         """
         async with self._page or nullcontext():
             if self._page is not None and not is_detached():  # what a sandbox in the background prints is in its log
-                self._view.entry(f"page: {self._page.url}", bold=True)
+                self._view.entry(f"page: {self._page.url}", bold=True, recorded=False)
             return await self._run_sandbox()
 
     async def _run_sandbox(self) -> int:

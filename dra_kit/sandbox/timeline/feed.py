@@ -6,21 +6,34 @@ Of a deleted pod, the record says why: the request that deletes it, or the taint
 from __future__ import annotations
 
 import asyncio
+import base64
 import codecs
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from dra_kit import __version__
 from dra_kit.apiserver.api import SERVER_VERSION, AdmissionAttributes, AdmissionPlugin, Api
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS, Resource
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import tolerates
-from dra_kit.kubernetes.resource.objects import ClaimReference, object_key, pod_claims, pod_reference, taint_text
+from dra_kit.kubernetes.resource.objects import (
+    ClaimReference,
+    containers,
+    init_containers,
+    object_key,
+    pod_claims,
+    pod_reference,
+    taint_text,
+)
 from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration
 from dra_kit.kubernetes.scheduler.controllers import NO_EXECUTE, TaintedDevices
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
@@ -34,6 +47,7 @@ from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.records import (
     PREPARE,
+    REDACTED,
     CallEnded,
     CallOverdue,
     CallStarted,
@@ -54,8 +68,9 @@ from dra_kit.sandbox.records import (
     PodTerminating,
     PodUnschedulable,
     Record,
+    RecordingStarted,
 )
-from dra_kit.sandbox.timeline.recording import Timeline, TimelineFile
+from dra_kit.sandbox.timeline.recording import LIMIT, RECORD_LIMIT, Timeline, TimelineFile
 
 FILE: Final = "timeline.jsonl"
 """Name of the timeline's file in the directory of a sandbox."""
@@ -69,15 +84,28 @@ class TimelineFeed(SandboxObserver):
     """Adds the events of one sandbox to a timeline, and writes it to a file while the sandbox runs.
 
     Args:
-        file: the file to write; None for a file in the sandbox's own directory, which is deleted with the sandbox.
+        file: the file to write, from now on; None for a file in the sandbox's own directory, which is deleted with the
+            sandbox.
+        header: the first record of the file.
         driver_log: the driver runs in this process, so its log records here belong to the timeline.
     """
 
-    def __init__(self, timeline: Timeline, file: Path | None = None, *, driver_log: bool = True) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        file: Path | None = None,
+        *,
+        header: RecordingStarted | None = None,
+        driver_log: bool = True,
+    ) -> None:
         self._timeline = timeline
         self._path = file
+        self._header = header
         self._driver_log = driver_log
+        self._secrets = SecretRedaction()
         self._file: TimelineFile | None = None
+        if file is not None:
+            self._write(file, RECORD_LIMIT)
         self._sandbox: Sandbox | None = None
         self._drivers: tuple[str, ...] = ()
         self._outputs = ContainerOutputs()
@@ -92,8 +120,9 @@ class TimelineFeed(SandboxObserver):
     def started(self, sandbox: Sandbox) -> None:
         """Record that API server, controllers and scheduler run."""
         self._sandbox = sandbox
-        self._file = TimelineFile(self._path or sandbox.directory / FILE)
-        self._timeline.subscribe(self._file.write)
+        self._secrets.read(sandbox)
+        if self._path is None:
+            self._write(sandbox.directory / FILE, LIMIT)
         self._drivers = tuple(sandbox.drivers)
         known = () if sandbox.programs else self._drivers  # it is not known which drivers the programs are
         self._timeline.append(ClusterStarted(version=SERVER_VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=known))
@@ -111,7 +140,7 @@ class TimelineFeed(SandboxObserver):
         informers, number = self._sandbox.informers, 0
         for resource in informers.resources:
             for item in list(informers.objects(resource).values()):
-                record = ObjectChanged(change="ADDED", resource=resource.full_name, object=item, copied=True)
+                record = ObjectChanged(change="ADDED", resource=resource.full_name, object=item, existing=True)
                 self._timeline.append(record)
                 number += 1
                 if number % _BATCH == 0:
@@ -196,6 +225,12 @@ class TimelineFeed(SandboxObserver):
 
     # --- one kind after the other
 
+    def _write(self, path: Path, limit: int) -> None:
+        self._file = TimelineFile(path, limit, redact=self._secrets.redacted)
+        self._timeline.subscribe(self._file.write)
+        if self._header is not None:
+            self._timeline.append(self._header, 0.0)
+
     def _changed(self, resource: Resource) -> Callable[[ObjectChange], None]:
         name = resource.full_name
 
@@ -229,6 +264,136 @@ class TimelineFeed(SandboxObserver):
 
     def _nodes(self, name: str) -> Iterator[SandboxNode]:
         return (node for node in (self._sandbox.nodes if self._sandbox else ()) if node.name == name)
+
+
+def recording_started(gates: Release, *, title: str) -> RecordingStarted:
+    """Return the first record of a sandbox; ``title`` names its drivers."""
+    return RecordingStarted(
+        release=__version__,
+        version=SERVER_VERSION,
+        gates=tuple(sorted(gates.enabled)),
+        title=title,
+        directory=str(Path.cwd()),
+    )
+
+
+_SHORTEST: Final = 4  # letters of a value that is looked for in texts
+_LONGEST_PART: Final = 4_096  # letters of the beginning of a value that is looked for at the end of output
+_MOST_LINES: Final = 200  # of a value that are looked for one by one
+
+
+class SecretRedaction:
+    """Removes the data of the Secrets of a pod from records: environment, commands, output, messages of containers."""
+
+    def __init__(self) -> None:
+        self._sandbox: Sandbox | None = None
+        self._values: dict[str, tuple[str, ...]] = {}  # of pods with Secrets, by UID; the longest first
+        self._written: dict[str, str] = {}  # the end of the output of containers, by ID
+
+    def read(self, sandbox: Sandbox) -> None:
+        """Read Secrets from a sandbox from now on."""
+        self._sandbox = sandbox
+
+    def redacted(self, record: Record) -> Record:
+        """Return a record without the data of Secrets."""
+        match record:
+            case ContainerStarted():
+                return self._started(record)
+            case ContainerOutput(container=container) if values := self._values.get(container.pod.uid):
+                return replace(record, text=self._output(container.id, record.text, values))
+            case ContainerEnded(container=container):
+                self._written.pop(container.id, None)
+            case ObjectChanged(resource=PODS.full_name, object=pod, change=change) if values := self._values.get(
+                pod["metadata"]["uid"]
+            ):
+                if change == "DELETED":
+                    del self._values[pod["metadata"]["uid"]]
+                status = _without_in_messages(pod.get("status", {}), values)
+                return replace(record, object={**pod, "status": status})
+            case _:
+                pass
+        return record
+
+    def _started(self, record: ContainerStarted) -> ContainerStarted:
+        reference = record.container.pod
+        pod = (
+            self._sandbox.informers.objects(PODS).get((reference.namespace, reference.name)) if self._sandbox else None
+        )
+        values = tuple(sorted({*self._read(pod)} if pod else (), key=len, reverse=True))
+        if not values:
+            return record
+        self._values[reference.uid] = values
+        end = record.exit
+        return replace(
+            record,
+            environment={
+                name: REDACTED if value in values else _without(value, values)
+                for name, value in record.environment.items()
+            },
+            command=tuple(_without(word, values) for word in record.command),
+            exit=end and replace(end, message=_without(end.message, values)),
+        )
+
+    def _read(self, pod: ObjectView) -> Iterator[str]:
+        """Yield the values of all Secrets that a pod refers to: decoded, encoded, and their lines."""
+        if self._sandbox is None:
+            return
+        storage, namespace = self._sandbox.control_plane.server.api.storage, object_key(pod)[0]
+        for name in set(_secret_names(pod)):
+            secret = storage.get(SECRETS.full_name, f"{namespace}/{name}")
+            for encoded in ((secret.object.get("data") or {}) if secret else {}).values():
+                value = base64.b64decode(encoded).decode(errors="replace")
+                yield from filter(None, (value, value.strip(), encoded, encoded.rstrip("=")))
+                lines = value.splitlines()[:_MOST_LINES]
+                yield from (line.strip() for line in lines if len(line.strip()) >= 2 * _SHORTEST)
+
+    def _output(self, container: str, text: str, values: Sequence[str]) -> str:
+        """Return output without values, also without the parts of one that was written in parts."""
+        before = self._written.get(container, "")
+        whole = before + text
+        self._written[container] = whole[-len(values[0]) :]
+        searched = [value for value in values if len(value) >= _SHORTEST]
+        for value in searched:
+            begin = whole.find(value, max(len(before) - len(value) + 1, 0), len(before) + len(value) - 1)
+            if 0 <= begin < len(before):
+                text = f"{REDACTED}{whole[begin + len(value) :]}"
+                break
+        text = _without(text, searched)
+        for value in searched:
+            for length in range(min(len(value), len(text), _LONGEST_PART), _SHORTEST - 1, -1):
+                if text.endswith(value[:length]):
+                    return f"{text[:-length]}{REDACTED}"
+        return text
+
+
+def _secret_names(pod: ObjectView) -> Iterator[str]:
+    for container in (*containers(pod), *init_containers(pod)):
+        sources = [entry.get("secretRef") for entry in container.get("envFrom") or ()]
+        sources += [(entry.get("valueFrom") or {}).get("secretKeyRef") for entry in container.get("env") or ()]
+        yield from (source["name"] for source in sources if source and source.get("name"))
+    for volume in pod["spec"].get("volumes") or ():
+        if (secret := volume.get("secret")) and secret.get("secretName"):
+            yield secret["secretName"]
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if (secret := source.get("secret")) and secret.get("name"):
+                yield secret["name"]
+
+
+def _without(text: str, values: Iterable[str]) -> str:
+    for value in values:
+        if len(value) >= _SHORTEST:  # shorter ones are part of many words
+            text = text.replace(value, REDACTED)
+    return text
+
+
+def _without_in_messages(value: Any, values: Sequence[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _without(item, values) if key == "message" and isinstance(item, str) else
+            _without_in_messages(item, values)
+            for key, item in value.items()
+        }  # fmt: skip
+    return [_without_in_messages(item, values) for item in value] if isinstance(value, list) else value
 
 
 def decision_record(decision: SchedulingDecision) -> Record:

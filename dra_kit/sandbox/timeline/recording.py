@@ -4,59 +4,168 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import errno
 import logging
 import os
+import secrets
+import shutil
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.files import replace_private
-from dra_kit.sandbox.records import Record, RecordsLost
+from dra_kit.files import create_private, replace_private
+from dra_kit.kubernetes.manifests.files import size_text
+from dra_kit.sandbox.records import FORMAT, LatestRecords, ObjectChanged, Record, RecordingStarted, RecordsLost
+from dra_kit.text import counted
 
 logger: logging.Logger = logging.getLogger(__name__)
 LIMIT: Final = 32 << 20
-"""Bytes of a file: when there are more, the older half goes."""
+"""Bytes of the file in the directory of a sandbox."""
+RECORD_LIMIT: Final = 256 << 20
+"""Bytes of a file that the user asks for."""
 QUEUE: Final = 8_192
 """Records that wait for the disk; what comes when there are so many is lost."""
 _PAUSE_SECONDS: Final = 0.05  # what comes meanwhile is written at once
 _CLOSE_SECONDS: Final = 5.0
+_LONGEST: Final = 16 << 20
+"""Bytes of a line that is read; an object of the API has at most 3 MiB."""
+_UNREADABLE: Final = (msgspec.DecodeError, TypeError, ValueError, RecursionError)
+_NAMED: Final = 3
+_MOST_KINDS: Final = 100
+_NAME: Final = 40  # letters of a kind that is not known
+_KINDS: Final = frozenset(kind.__name__ for kind in get_args(Record))
+
+
+class RecordFile:
+    """A private file with one record per line, which never becomes larger than its limit.
+
+    An existing file is replaced; a link is not followed. When the file is full, its older half is reduced to the
+    newest record of each thing that still exists, so that what follows can be understood.
+
+    Args:
+        path: of the file.
+        limit: bytes.
+        fixed: what still holds may not exceed the limit either; if it does, the file is full. Otherwise, the limit
+            is raised.
+
+    Raises:
+        OSError: from any method: the file cannot be written; no line is torn.
+    """
+
+    def __init__(self, path: Path, limit: int, *, fixed: bool = False) -> None:
+        self._path = path
+        self._limit = limit
+        self._fixed = fixed
+        self._size = 0
+        replace_private(path, b"")
+        self._descriptor = self._opened()
+
+    def append(self, data: bytes) -> None:
+        """Write whole lines."""
+        if self._size + len(data) > self._limit:
+            self._reduce()
+            if self._size > self._limit * 3 // 4:  # little was gained, and soon it would be done again
+                if self._fixed:
+                    raise OSError(
+                        errno.EFBIG, f"the newest state of all objects takes most of {size_text(self._limit)}"
+                    )
+                self._limit = 2 * self._size
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def _opened(self) -> int:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._size = os.fstat(descriptor).st_size
+        return descriptor
+
+    def _reduce(self) -> None:
+        """Replace the older half by the lines that still hold."""
+        latest, begin, count, lost, last = LatestRecords(), 0, 0, 0, None
+        new = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.new")
+        with self._path.open("rb") as file:
+            while begin < self._size - self._limit // 2 and (line := file.readline()):
+                try:
+                    last = _decoder().decode(line)
+                except _UNREADABLE:  # another process has written into the file
+                    lost += 1
+                else:
+                    if isinstance(last, RecordsLost):
+                        lost += last.lost
+                    else:
+                        count += 1
+                        latest.add(begin, last)
+                begin += len(line)
+            if last is None:
+                return
+            kept = latest.positions()
+            gap = RecordsLost(number=last.number, at=last.at, seconds=last.seconds, lost=lost + count - len(kept))
+            try:
+                with os.fdopen(create_private(new), "wb") as written:
+                    for position in kept:
+                        file.seek(position)
+                        written.write(file.readline())
+                    written.write(record_line(gap))
+                    file.seek(begin)
+                    shutil.copyfileobj(file, written)
+                new.replace(self._path)
+            except BaseException:
+                new.unlink(missing_ok=True)
+                raise
+        os.close(self._descriptor)
+        self._descriptor = self._opened()
 
 
 class TimelineFile:
     """Writes records in a separate thread; :meth:`write` is a reader of a timeline, and never blocks.
 
-    An existing file is replaced; a link is not followed.
+    See :class:`RecordFile` for the file. If the disk is full or slow, records are lost, which is logged once. When the
+    disk can be written again, a :class:`~dra_kit.sandbox.records.RecordsLost` is written in place of the lost records.
 
-    If the disk is full or slow, records are lost, which is logged once. When the disk can be written again, a
-    :class:`~dra_kit.sandbox.records.RecordsLost` is written in place of the lost records.
+    Args:
+        path: of the file.
+        limit: bytes of the file.
+        redact: returns what is written of a record.
     """
 
-    def __init__(self, path: Path, limit: int = LIMIT) -> None:
+    def __init__(
+        self, path: Path, limit: int = LIMIT, *, redact: Callable[[Record], Record] = lambda item: item
+    ) -> None:
         self.lost: int = 0
         self._path = path
         self._limit = limit
+        self._redact = redact
         self._queue: deque[Record] = deque()
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._not_queued = 0  # records lost since the last one that was queued
         self._not_written = 0
         self._warned = False
-        self._descriptor: int | None = None
-        self._size = 0
+        self._file: RecordFile | None = None
         self._thread = threading.Thread(target=self._work, name=f"timeline {path.name}", daemon=True)
         self._thread.start()
 
     def write(self, record: Record) -> None:
         """Write a record soon; none after :meth:`close`."""
+        record = self._redact(record)
         with self._changed:
             if self._closed.is_set():
                 return
@@ -100,8 +209,8 @@ class TimelineFile:
                 self._store(records)
             if not over:
                 self._closed.wait(_PAUSE_SECONDS)
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        if self._file is not None:
+            self._file.close()
 
     def _store(self, records: Sequence[Record]) -> None:
         lines = []
@@ -110,14 +219,10 @@ class TimelineFile:
                 lines.append(record_line(record))
             except (ValueError, RecursionError) as error:  # invalid Unicode, or an object nested too deeply
                 self._warn(str(error), "the other records are written")
-        data = b"".join(lines)
         try:
-            if self._descriptor is None:
-                replace_private(self._path, b"")
-                self._open()
-            if self._size + len(data) > self._limit:
-                self._drop_older_half()
-            self._append(data)
+            if self._file is None:
+                self._file = RecordFile(self._path, self._limit)
+            self._file.append(b"".join(lines))
         except OSError as error:
             self._not_written += len(records)
             self.lost += len(records)
@@ -125,65 +230,158 @@ class TimelineFile:
         else:
             self._not_written = 0
 
-    def _open(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self._size = os.fstat(self._descriptor).st_size
-
-    def _append(self, data: bytes) -> None:
-        descriptor, rest = self._file, memoryview(data)
-        try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        except OSError:
-            os.ftruncate(descriptor, self._size)  # no line stays torn
-            raise
-        self._size += len(data)
-
-    def _drop_older_half(self) -> None:
-        begin = max(self._size - self._limit // 2, 0)
-        newest = os.pread(self._file, self._size - begin, begin).partition(b"\n")[2]
-        first, end, rest = newest.partition(b"\n")
-        if not end:
-            replace_private(self._path, b"")
-        else:
-            record = _decoder().decode(first)
-            lost = record_line(_lost_before(record, record.number - 1))
-            replace_private(self._path, lost + first + end + rest)
-        self._open()
-
-    @property
-    def _file(self) -> int:
-        if self._descriptor is None:
-            raise FileNotFoundError(f"{self._path} is not open")
-        return self._descriptor
-
     def _warn(self, problem: str, remedy: str) -> None:
         if not self._warned:
             self._warned = True
             logger.error("timeline %s loses records: %s; %s", self._path, problem, remedy)
 
 
-def read_timeline(path: Path) -> Iterator[Record]:
-    """Yield the records of a file, oldest first; skip an incomplete last line, as left by a crash.
+class Recording:
+    """The records of a file; whatever it contains, they are read one by one, in bounded memory.
+
+    A line that is not a record is skipped. :attr:`problems` says so after :meth:`records`.
+
+    Args:
+        path: of a regular file.
+
+    Attributes:
+        header: the first record, which says what the others were recorded with; None if it is missing.
 
     Raises:
-        ConfigurationError: a line is not a record.
-        OSError: the file cannot be read.
+        ConfigurationError: the file cannot be read, is not a recording, or has a newer format.
     """
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield _decoder().decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ConfigurationError(
-                    f"{path}: line {number} is not a record of a timeline: {error}; give a file that 'dra-kit sandbox "
-                    "--timeline' of this version has written"
-                ) from None
+
+    def __init__(self, path: Path) -> None:
+        self.header: RecordingStarted | None = None
+        self._path = path
+        self._invalid = 0
+        self._first_invalid = ""
+        self._unknown: Counter[str] = Counter()
+        self._is_cut_off = False
+        self._lost = 0
+        if not path.is_file():
+            raise ConfigurationError(f"{path} is not a regular file, which a recording must be; name another file")
+        for record in self.records():
+            if isinstance(record, RecordingStarted):
+                self.header = record
+            break
+        else:
+            what = self._first_invalid or ("it has only an incomplete line" if self._is_cut_off else "it is empty")
+            raise ConfigurationError(
+                f"{path} is not a recording: {what}; use a file that 'dra-kit sandbox --record' or "
+                "'dra-kit snapshot --follow' has written"
+            )
+        if self.header is not None and self.header.format > FORMAT:
+            raise ConfigurationError(
+                f"{path} has format {self.header.format}, which dra-kit {self.header.release} writes; this release "
+                f"reads formats up to {FORMAT}: use that release, or a later one"
+            )
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records, oldest first.
+
+        Raises:
+            ConfigurationError: the file cannot be read.
+        """
+        self._invalid, self._first_invalid, self._is_cut_off, self._lost = 0, "", False, 0
+        self._unknown.clear()
+        try:
+            with self._path.open("rb") as file:
+                yield from self._records(file)
+        except OSError as error:
+            raise ConfigurationError(f"{self._path} cannot be read: {error.strerror or error}") from None
+
+    def rejected(self, record: Record, problem: str) -> None:
+        """Count a record that can be read, but not be used."""
+        self._reject(f"record {record.number}", problem)
+
+    @property
+    def problems(self) -> list[str]:
+        """What :meth:`records` skipped or missed, a sentence each."""
+        found = list[str]()
+        if self.header is None:
+            found.append(
+                "the first record does not say what the file was recorded with: the beginning is missing, or an older "
+                "release has written it; explanations assume the default feature gates"
+            )
+        if self._lost:
+            found.append(
+                f"{counted(self._lost, 'record')} missing where the file was full or the disk slow; the state of "
+                "objects is complete"
+            )
+        if self._unknown:
+            names = ", ".join(sorted(self._unknown)[:_NAMED])
+            more = f" and {len(self._unknown) - _NAMED} more" if len(self._unknown) > _NAMED else ""
+            found.append(
+                f"{counted(self._unknown.total(), 'record')} of unknown kinds skipped ({names}{more}): a newer release "
+                "of dra-kit has written them"
+            )
+        if self._invalid:
+            found.append(f"{counted(self._invalid, 'corrupt record')} skipped; the first is {self._first_invalid}")
+        if self._is_cut_off:
+            found.append("the last line is incomplete, because the recording was interrupted there")
+        return found
+
+    # --- inside
+
+    def _records(self, file: BinaryIO) -> Iterator[Record]:
+        number = 0
+        while line := file.readline(_LONGEST):
+            number += 1
+            if len(line) == _LONGEST and not line.endswith(b"\n"):
+                while (rest := file.readline(_LONGEST)) and not rest.endswith(b"\n"):
+                    pass
+                self._reject(f"line {number}", f"it is longer than {size_text(_LONGEST)}")
+            elif not line.endswith(b"\n"):
+                self._is_cut_off = True
+            elif (record := self._record(line, number)) is not None:
+                if isinstance(record, RecordsLost):
+                    self._lost += record.lost
+                yield record
+
+    def _record(self, line: bytes, number: int) -> Record | None:
+        try:
+            record = _decoder().decode(line)
+            if isinstance(record, ObjectChanged):
+                _check_object(record)
+        except _UNREADABLE as error:
+            kind = _kind_of(line)
+            if kind and kind not in _KINDS:
+                kind = kind[:_NAME]
+                self._unknown[kind if kind in self._unknown or len(self._unknown) < _MOST_KINDS else "…"] += 1
+            else:
+                self._reject(f"line {number}", str(error))
+            return None
+        return record
+
+    def _reject(self, where: str, problem: str) -> None:
+        self._invalid += 1
+        self._first_invalid = self._first_invalid or f"{where}: {problem}"
+
+
+class _AnyRecord(msgspec.Struct):
+    kind: str
+
+
+def _kind_of(line: bytes) -> str:
+    """Return the kind of a line; empty if it has none."""
+    try:
+        return msgspec.json.decode(line, type=_AnyRecord).kind
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def _check_object(record: ObjectChanged) -> None:
+    """Check what identifies an object.
+
+    Raises:
+        TypeError: it is missing, or has another type.
+    """
+    metadata = record.object.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise TypeError("the object has no name")
+    if not all(isinstance(metadata.get(name, ""), str) for name in ("namespace", "uid")):
+        raise TypeError("namespace and UID of the object must be strings")
 
 
 def timeline_schema() -> dict[str, Any]:
@@ -269,9 +467,10 @@ class Timeline:
         """Call a reader with each record from now on, after the readers before it."""
         self._readers.append(reader)
 
-    def append(self, record: Record) -> None:
-        """Add a record: it happens now, after all others."""
+    def append(self, record: Record, seconds: float | None = None) -> None:
+        """Add a record after all others; it happens now, or happened at this time since the timeline began."""
         self._number += 1
-        stamped = replace(record, number=self._number, at=self._wall(), seconds=self._clock() - self._begin)
+        now = self._clock() - self._begin if seconds is None else seconds
+        stamped = replace(record, number=self._number, at=self._wall(), seconds=now)
         for reader in self._readers:
             reader(stamped)

@@ -24,6 +24,7 @@ class EntryPrinter:
     Attributes:
         begin: from which the seconds of an entry are counted, by ``time.monotonic``.
         closed: nothing is printed any more.
+        early: what was printed before there is a timeline, with its seconds; None once there is one.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -34,6 +35,7 @@ class EntryPrinter:
         self._when_cut_off: Callable[[], object] = lambda: None
         self.begin: float = time.monotonic()
         self.closed: bool = False
+        self.early: list[tuple[float, str]] | None = []
 
     def when_cut_off(self, then: Callable[[], object]) -> None:
         """Call a function once the reader of the stream is gone; immediately, if it is gone already."""
@@ -53,6 +55,8 @@ class EntryPrinter:
             self._line("")
         self._detailed = False
         since = time.monotonic() - self.begin if seconds is None else seconds
+        if self.early is not None:
+            self.early.append((since, text))
         self._line(f"{since:6.2f} s {self._shown(text, style)}")
 
     def details(self, details: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -54,7 +54,12 @@ from dra_kit.sandbox.records import (
     PodScheduled,
     PodUnschedulable,
     Record,
+    RecordingStarted,
+    ResourceNotRecorded,
+    RunReported,
+    StoryBegan,
 )
+from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import START_ERROR
 from dra_kit.sandbox.views.devices import DeviceEntries, counter_lines, device_table, wrapped
 from dra_kit.sandbox.views.entries import EntryPrinter, ShortNames, ViewDetail, ViewEntry, count, lines, milliseconds
@@ -236,17 +241,33 @@ class LiveView:
         self.cut_off: Final = asyncio.Event()
         """Set when the reader of the output is gone."""
         self._printer.when_cut_off(self.cut_off.set)
+        self._directory = Path.cwd()
+        self._append: Callable[[Record], object] | None = None
+        early, self._printer.early = self._printer.early, None
+        self._early = early or []
 
     @property
     def begin(self) -> float:
         """From which its seconds are counted, by ``time.monotonic``."""
         return self._printer.begin
 
+    def follow(self, timeline: Timeline) -> None:
+        """Print the records of a timeline from now on; what the run itself prints becomes records, too."""
+        for seconds, text in self._early:  # printed before
+            timeline.append(RunReported(text=text), seconds)
+        self._early.clear()
+        timeline.subscribe(self.read)
+        self._append = timeline.append
+
     # --- records
 
     def read(self, record: Record) -> None:
         """Print what is to be seen of a record."""
         self._printer.begin = time.monotonic() - record.seconds
+        if isinstance(record, RunReported):
+            self._report(record, record.seconds)
+        elif isinstance(record, RecordingStarted) and record.directory:
+            self._directory = Path(record.directory)
         for entry in self._entries(record):
             self._print(entry, record.seconds)
         if isinstance(record, ClusterEnding):
@@ -254,6 +275,13 @@ class LiveView:
 
     def _entries(self, record: Record) -> Iterator[ViewEntry]:
         match record:
+            case RecordingStarted(source="cluster", title=title, version=version):
+                yield ViewEntry(f"Kubernetes {version} at {title} is recorded", bold=True)
+            case ResourceNotRecorded():
+                yield ViewEntry(*not_recorded(record), colour="yellow")
+            case StoryBegan(story=story, namespace=namespace):
+                self.names.namespace = namespace
+                yield ViewEntry(f"The story: {story.replace('-', ' ')}, in namespace {namespace}", bold=True)
             case ClusterStarted(version=version, kubeconfig=kubeconfig, drivers=drivers):
                 self.names.drivers = drivers
                 title = f"Kubernetes {version} in one process: API server, scheduler, controllers"
@@ -267,8 +295,8 @@ class LiveView:
                 yield ViewEntry(title, lines(notes), bold=True)
             case PodDeletionExplained():
                 self._objects.explain(record)
-            case ObjectChanged(copied=True):
-                self._take_copied(record)
+            case ObjectChanged(existing=True):
+                self._take_existing(record)
             case ObjectChanged():
                 yield from self._objects.read(record)
                 yield from self._devices.read(record)
@@ -278,29 +306,43 @@ class LiveView:
                 deleted = isinstance(record, ContainerEnded) and self._objects.is_deleted(record.container.pod.uid)
                 yield from self._calls.read(record)
                 yield from self._containers.read(record, deleted=deleted)
-                yield from driver_entries(record)
+                yield from driver_entries(record, self._directory)
                 yield from command_entries(record)
 
-    def _take_copied(self, record: ObjectChanged) -> None:
-        """Remember an object of a saved cluster, of which nothing is shown but its later changes."""
+    def _take_existing(self, record: ObjectChanged) -> None:
+        """Remember an object that was there before, of which nothing is shown but its later changes."""
         self._objects.take(record)
         for _ in self._devices.read(record):
             pass  # they show nothing either: they are as the cluster was
 
     # --- lines
 
-    def entry(self, text: str, **style: Any) -> None:
-        """Print a line that begins an entry."""
-        self._printer.entry(text, **style)
+    def entry(self, text: str, *, fg: str = "", bold: bool = False, recorded: bool = True) -> None:
+        """Print a line that begins an entry; ``recorded`` is false for what no other user may know."""
+        report = RunReported(text=text, colour=fg, bold=bold)
+        if self._append is not None and recorded:
+            self._append(report)
+        else:
+            self._report(report)
 
-    def detail(self, text: str, **style: Any) -> None:
+    def detail(self, text: str) -> None:
         """Print what belongs to the entry before: a line, or several."""
-        self._printer.details([(text, style)])
+        report = RunReported(details=(text,))
+        if self._append is not None:
+            self._append(report)
+        else:
+            self._report(report)
 
     def details(self, texts: Iterable[str]) -> None:
         """Print several of them."""
         if found := list(texts):
             self.detail("\n".join(found))
+
+    def _report(self, report: RunReported, seconds: float | None = None) -> None:
+        if report.text:
+            self._printer.entry(report.text, seconds, fg=report.colour, bold=report.bold)
+        if report.details:
+            self._printer.details((text, {}) for text in report.details)
 
     def _print(self, entry: ViewEntry, seconds: float) -> None:
         self._printer.entry(entry.text, seconds, fg=entry.colour, bold=entry.bold)
@@ -514,24 +556,31 @@ class OutputLines:
             yield f"| {escape_unprintable(line[:_WIDTH].expandtabs())}{' …' if cut else ''}"
 
 
-def driver_entries(record: Record) -> Iterator[ViewEntry]:
-    """Yield what is shown of a record."""
+def not_recorded(record: ResourceNotRecorded) -> tuple[str, tuple[ViewDetail, ...]]:
+    """Return what to print of a resource that is not recorded: a line, and the consequence."""
+    where = f" outside of namespace {record.namespace}" if record.namespace else ""
+    title = f"{record.resource} are not recorded{where}: you may not list and watch them"
+    return title, lines([record.consequence] if record.consequence else [])
+
+
+def driver_entries(record: Record, directory: Path) -> Iterator[ViewEntry]:
+    """Yield what is shown of a record; files below the directory have short names."""
     match record:
         case DriverServing(why=why, duration=duration):
             yield ViewEntry(f"{why}: the driver serves after {duration * 1000:.0f} ms", colour="green", bold=True)
         case DriverRefused(why=why, message=message, serving=serving):
             title = f"{why}: {consequence(serving=serving)}"
-            yield ViewEntry(title, (ViewDetail(shortened(message)),), "red", bold=True)
+            yield ViewEntry(title, (ViewDetail(shortened(message, directory)),), "red", bold=True)
         case DriverEnded(how="failed", node="", message=message):  # the run reports failures on one node
-            yield ViewEntry(f"the driver ended: {shortened(message)}", colour="red", bold=True)
+            yield ViewEntry(f"the driver ended: {shortened(message, directory)}", colour="red", bold=True)
         case DriverNotServing(message="", driver=driver, calls=calls):
             yield ViewEntry(f"{'the' if driver else 'a'} driver publishes nothing yet", lines(calls), "yellow")
         case DriverNotServing(message=message):
-            yield ViewEntry("the driver does not serve yet", (ViewDetail(shortened(message)),), "yellow")
+            yield ViewEntry("the driver does not serve yet", (ViewDetail(shortened(message, directory)),), "yellow")
         case ManifestsApplied(message=message) if message:
             yield ViewEntry(f"manifests: {message}", bold=True)
         case ManifestsRefused(message=message):
-            yield ViewEntry("manifests: not applied", (ViewDetail(shortened(message)),), "red", bold=True)
+            yield ViewEntry("manifests: not applied", (ViewDetail(shortened(message, directory)),), "red", bold=True)
         case _:
             pass
 
@@ -562,6 +611,6 @@ def consequence(*, serving: bool) -> str:
     return "the new code cannot be used; the previous code keeps serving" if serving else "the driver cannot be used"
 
 
-def shortened(text: str) -> str:
-    """Return a text on one line, with files below the working directory by their short names."""
-    return " ".join(text.replace(f"{Path.cwd()}{os.sep}", "").split())
+def shortened(text: str, directory: Path) -> str:
+    """Return a text on one line, with files below a directory by their short names."""
+    return " ".join(text.replace(f"{directory}{os.sep}", "").split())

@@ -9,7 +9,7 @@ from typing import get_args
 from msgspec.structs import fields
 
 from dra_kit.sandbox.records import Record, TimelineRecord
-from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.sandbox.timeline.recording import Recording
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "timeline.md"
 _OF_ALL = {"kind", *(field.encode_name for field in fields(TimelineRecord))}
@@ -30,7 +30,8 @@ def test_its_example_is_a_timeline(tmp_path: Path) -> None:
     example = PAGE.read_text().partition("```json\n")[2].partition("```")[0]
     (tmp_path / "t.jsonl").write_text(example)
 
-    assert [type(record).__name__ for record in read_timeline(tmp_path / "t.jsonl")] == [
+    assert [type(record).__name__ for record in Recording(tmp_path / "t.jsonl").records()] == [
+        "RecordingStarted",
         "ClusterStarted",
         "ObjectChanged",
     ]

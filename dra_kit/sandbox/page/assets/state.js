@@ -29,6 +29,9 @@ const RESOURCES = {
 
 const FOLDS = {
   ObjectChanged: changeObject,
+  RecordingStarted: (state, record) => {
+    if (record.source === "cluster") Object.assign(state, { begun: true, version: record.version });
+  },
   ClusterStarted: (state, record) => Object.assign(state, {
     begun: true, version: record.version, kubeconfig: record.kubeconfig, drivers: record.drivers ?? [],
   }),

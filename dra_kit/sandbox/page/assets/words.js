@@ -33,6 +33,11 @@ const call = (record) => `${record.method} of ${claimNames(record.claims)}`;
 const after = (mark, text) => (text ? `${mark}${text}` : "");
 
 const SENTENCES = {
+  RecordingStarted: (record) => `the recording of ${record.title || `a ${record.source}`} starts`,
+  ResourceNotRecorded: (record) =>
+    `${record.resource} are not recorded${record.namespace ? ` outside of namespace ${record.namespace}` : ""}`,
+  RunReported: (record) => [record.text, ...(record.details ?? [])].filter(Boolean).join(": "),
+  StoryBegan: (record) => `the story ${record.story} begins in namespace ${record.namespace}`,
   ClusterStarted: (record) => `Kubernetes ${record.version.replace(/^v/, "")} starts`,
   ClusterEnding: () => "the sandbox shuts down",
   RunEnded: (record) => (record.passed ? "the run passed" : `the run failed: ${(record.failures ?? []).join("; ")}`),
@@ -68,6 +73,11 @@ const SENTENCES = {
   DriverEnded: (record) =>
     `${record.driver} ${ENDS[record.how]}${after(" on ", record.node)}${after(": ", record.message)}`,
   DriverLogged: (record) => record.text,
+  CommandStarted: (record) => `${record.process} starts${record.attempt ? ` again (restart ${record.attempt})` : ""}`,
+  CommandOutput: (record) => `${record.process}: ${record.lines.join(" ")}`,
+  CommandEnded: (record) =>
+    `${record.process} ${record.message ? `cannot be started: ${record.message}` : `exits with ${record.code}`}`,
+  CommandNotReady: (record) => `${record.process} ${record.message}`,
   ManifestsApplied: (record) => `manifests: ${record.message || "nothing changed"}`,
   ManifestsRefused: (record) => `manifests are refused: ${record.message}`,
 };
@@ -90,7 +100,7 @@ export function sentence(record) {
 
 const WARNINGS = new Set([
   "PodUnschedulable", "PluginRefused", "CallOverdue", "HookFailed", "DriverNotServing", "DriverRefused",
-  "ManifestsRefused",
+  "ManifestsRefused", "CommandNotReady", "ResourceNotRecorded",
 ]);
 
 const ORDERLY = new Set([0, 143]); // exit codes: success, and SIGTERM, with which pods are deleted
@@ -99,6 +109,10 @@ const ORDERLY = new Set([0, 143]); // exit codes: success, and SIGTERM, with whi
 export function tone(record) {
   if (WARNINGS.has(record.kind)) return "warn";
   if (record.kind === "CallStarted" || record.kind === "CallEnded") return record.error ? "warn" : "call";
+  if (record.kind === "RunReported") return record.colour === "red" ? "warn" : record.text ? "event" : "";
+  if (record.kind === "ObjectChanged" && record.existing) return ""; // it was there when the recording began
+  if (record.kind === "CommandOutput") return "";
+  if (record.kind === "CommandEnded") return record.restartAfter === null ? "event" : "warn";
   if (record.kind === "DriverLogged") return ["WARNING", "ERROR", "CRITICAL"].includes(record.level) ? "warn" : "";
   if (record.kind === "DriverEnded") return record.how === "failed" ? "warn" : "event";
   if (record.kind === "ContainerEnded") return ORDERLY.has(record.exit.code) ? "event" : "warn";

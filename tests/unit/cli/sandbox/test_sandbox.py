@@ -7,8 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.cli.app import cli
+from dra_kit.sandbox.timeline.recording import Recording
 from dra_kit.sandbox.timeline.report import RunReport
 from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
@@ -145,11 +147,11 @@ def test_repeatedly_failing_prepare_is_reported_while_pod_waits(kitchen: Kitchen
 def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sh", "-c", "echo enjoying it"))
 
-    kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeline", "t.jsonl", "--report", "r.json")
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--record", "t.jsonl", "--report", "r.json")
 
     file = kitchen.directory / "t.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
-    records = list(read_timeline(file))
+    records = list(Recording(file).records())
     assert [record.number for record in records] == list(range(1, len(records) + 1))
     assert sorted(record.seconds for record in records) == [record.seconds for record in records]
     way = iter(type(record).__name__ for record in records)
@@ -163,6 +165,7 @@ def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitche
     for record in records:
         report.read(record)
     assert report.report() == kitchen.report()
+    assert CliRunner().invoke(cli, ["replay", str(file)]).output == text
 
 
 def test_a_driver_that_offers_nothing_because_discover_fails(kitchen: Kitchen) -> None:
@@ -330,7 +333,7 @@ def test_folder_of_manifests_may_contain_other_files(kitchen: Kitchen) -> None:
     assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
 
 
-@pytest.mark.parametrize("option", ["--report", "--timeline", "--kubeconfig"])
+@pytest.mark.parametrize("option", ["--report", "--record", "--kubeconfig"])
 def test_unwritable_output_file_is_reported_at_start(kitchen: Kitchen, option: str) -> None:
     text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
 

@@ -226,7 +226,7 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
               timeline=tmp_path / "t.jsonl")  # fmt: skip
 
     records = list(read_timeline(tmp_path / "t.jsonl"))
-    copied_ = [item for item in records if isinstance(item, ObjectChanged) and item.copied]
+    copied_ = [item for item in records if isinstance(item, ObjectChanged) and item.existing]
     [summary] = [item for item in records if isinstance(item, ClusterCopied)]
     for record in records:
         history.read(record)

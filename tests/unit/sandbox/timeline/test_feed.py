@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, SECRETS
 from dra_kit.errors import SandboxError
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
@@ -34,8 +36,8 @@ from dra_kit.sandbox.records import (
     PodUnschedulable,
     Record,
 )
-from dra_kit.sandbox.timeline.feed import FILE, DriverLogRecorder
-from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.sandbox.timeline.feed import FILE, DriverLogRecorder, TimelineFeed
+from dra_kit.sandbox.timeline.recording import Recording, Timeline
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Oven, PizzaConfig, Settings, Waiter, claim, new_driver, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding
@@ -62,7 +64,7 @@ async def test_records_of_a_pod_from_creation_to_deletion() -> None:
         file = sandbox.directory / FILE
         await until(lambda: b'"ContainerEnded"' in file.read_bytes())
         assert file.stat().st_mode & 0o777 == 0o600
-        written = list(read_timeline(file))
+        written = list(Recording(file).records())
 
     assert records[: len(written)] == written
     [refusal] = {(item.pod.name, item.reason) for item in of(PodUnschedulable, records)}
@@ -156,3 +158,50 @@ async def test_failed_driver_start_is_reported() -> None:
     [failed] = [item for item in of(DriverEnded, records) if item.how == "failed"]
     assert (failed.driver, failed.node) == ("dra.pizza", "node-1")
     assert failed.message == "exit code 1"
+
+
+SECRET = "correct-horse-battery"
+
+
+async def test_data_of_secrets_is_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    timeline = Timeline()
+    feed = TimelineFeed(timeline, file)
+    shown: list[Record] = []
+    timeline.subscribe(shown.append)
+    script = (
+        'printf \'%s\' "recipe: ${RECIPE%??????}"; sleep 0.3; echo "${RECIPE#???????????????}"; '
+        "echo pin $PIN $RECIPE; printf '%s' \"$1\" > /dev/termination-log; sleep 0.1; exit 3"
+    )
+    guest = pod("guest", "lunch", "sh", "-c", script, "sh", "$(RECIPE)")
+    container = guest["spec"]["containers"][0]
+    container["env"] = [
+        {"name": "RECIPE", "valueFrom": {"secretKeyRef": {"name": "recipes", "key": "recipe"}}},
+        {"name": "TEXT", "value": "the recipe is $(RECIPE)"},
+    ]
+    container["envFrom"] = [{"secretRef": {"name": "pins"}}]
+    settings = SandboxSettings(webhook=False, controller=False)
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    async with Sandbox(driver, settings, observers=(feed,)) as sandbox:
+        for name, data in (("recipes", {"recipe": SECRET}), ("pins", {"PIN": "4"})):
+            secret = {"metadata": {"name": name}, "stringData": data}
+            await sandbox.client.create(SECRETS, secret, "default")
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch"))
+        await sandbox.client.create(PODS, guest)
+        await until(lambda: phase(sandbox, "guest") == "Failed")
+    feed.close()
+
+    text = file.read_text()
+    assert SECRET not in text
+    assert "orse" not in text
+    assert "attery" not in text
+    assert base64.b64encode(SECRET.encode()).decode() not in text
+    recorded = list(Recording(file).records())
+    [started] = of(ContainerStarted, recorded)
+    assert {name: started.environment[name] for name in ("RECIPE", "TEXT", "PIN")} == {
+        "RECIPE": "(removed)", "TEXT": "the recipe is (removed)", "PIN": "(removed)",
+    }  # fmt: skip
+    assert started.command[-1] == "(removed)"
+    assert "pin 4 (removed)\n" in "".join(item.text for item in of(ContainerOutput, recorded))
+    assert of(ContainerStarted, shown)[0].environment["RECIPE"] == SECRET

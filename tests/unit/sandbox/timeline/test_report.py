@@ -30,7 +30,7 @@ from dra_kit.sandbox.records import (
     Record,
     RunEnded,
 )
-from dra_kit.sandbox.timeline.recording import Timeline, TimelineFile, read_timeline
+from dra_kit.sandbox.timeline.recording import Recording, Timeline, TimelineFile
 from dra_kit.sandbox.timeline.report import PodProblems, RunReport, writes_by_agent
 from dra_kit.sandbox.views.live import LiveView
 from tests.unit.sandbox.timeline.runs import (
@@ -81,10 +81,10 @@ def test_report_and_view_of_a_file_equal_the_live_ones(found: Sequence[Record]) 
         file.close()
         again = io.StringIO()
         view = LiveView(again)
-        for record in read_timeline(path):
+        for record in Recording(path).records():
             view.read(record)
 
-        assert report_of(read_timeline(path)) == live.report()
+        assert report_of(Recording(path).records()) == live.report()
         assert again.getvalue() == shown.getvalue()
 
 
