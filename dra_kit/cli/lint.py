@@ -46,8 +46,8 @@ from dra_kit.diagnosis.node_templates import template_slices
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.diagnosis.snapshot import load, load_devices
 from dra_kit.diagnosis.workload import (
+    ClaimWorkload,
     Measure,
-    Workload,
     default_workload,
     kinds_of,
     large_of,
@@ -289,7 +289,7 @@ class _Published(Struct, frozen=True):
     """
 
     devices: PublishedDevices
-    workload: Workload
+    workload: ClaimWorkload
     origin: str
 
 
@@ -420,7 +420,7 @@ def _driver_to_advise(slices: Sequence[v1.ResourceSlice], name: str | None) -> s
         raise ConfigurationError(
             f"the ResourceSlices have devices of {', '.join(known)}; select one with --driver"
             if known
-            else "there are no ResourceSlices with devices; a driver must publish some first"
+            else "no ResourceSlice has devices; a driver must publish some first"
         )
     return known[0]
 
@@ -428,7 +428,7 @@ def _driver_to_advise(slices: Sequence[v1.ResourceSlice], name: str | None) -> s
 def _with_workload(devices: PublishedDevices, file: Path | None, claims: Sequence[ObjectView]) -> _Published:
     if file is not None:
         return _Published(devices, read_workload(file), f"of {file}")
-    found = workload_of_claims(claims, devices.driver, devices)
+    found = workload_of_claims(claims, devices)
     if found is not None:
         return _Published(devices, found, "from the claims of the cluster")
     return _Published(devices, default_workload(devices), "made from the devices (or --workload FILE)")

@@ -384,7 +384,7 @@ class PublishedDevices:
         devices = [device for pool in self.pools for device in pool.devices]
         found = [
             SortStep("capacity", name, descending, missing=any(name not in each.capacity for each in devices))
-            for name in _varying(devices, lambda each: {n: offer.value for n, offer in each.capacity.items()})
+            for name in _varying(devices, lambda each: {n: offer.value for n, offer in each.capacity.items()})[:_NAMES]
             for descending in (False, True)
         ]
         if any(device.consumes_counters for device in devices):
@@ -392,22 +392,26 @@ class PublishedDevices:
             found += [SortStep("exclusions", descending=down, missing=missing) for down in (False, True)]
             found.append(SortStep("counter-set", missing=missing))
         found += [SortStep("shared", descending=down) for down in (False, True)]
-        for name in _varying(devices, lambda each: each.attributes):
-            values = [each.attributes.get(name) for each in devices]
-            plain = {plain_value(value) for value in values if value is not None}
-            if None in plain or len(set(map(type, plain))) != 1 or len(plain) > _GROUPS:
-                continue
-            missing = None in values
-            ways = (False,) if str in set(map(type, plain)) else (False, True)
-            found += [SortStep("attribute", name, down, missing) for down in ways]
-            if name in TOPOLOGY:
-                found.append(SortStep("turns", name, missing=missing))
+        attributes = (self._attribute_steps(name) for name in _varying(devices, lambda each: each.attributes))
+        for steps in [steps for steps in attributes if steps][:_NAMES]:
+            found += steps
         found.append(SortStep("reverse"))
         unchanged = self.arranged(())
         distinct: dict[Arrangement, SortStep] = {}
         for step in found:
             distinct.setdefault(self.arranged((step,)), step)
         return [step for arrangement, step in distinct.items() if arrangement != unchanged]
+
+    def _attribute_steps(self, name: str) -> list[SortStep]:
+        """Return the sorts by an attribute; none for lists, versions, and values that few devices have in common."""
+        values = [device.attributes.get(name) for pool in self.pools for device in pool.devices]
+        plain = {plain_value(value) for value in values if value is not None}
+        types = set(map(type, plain))
+        if None in plain or len(types) != 1 or len(plain) > min(_GROUPS, len(values) - 1):
+            return []
+        missing = None in values
+        steps = [SortStep("attribute", name, down, missing) for down in ((False,) if str in types else (False, True))]
+        return [*steps, SortStep("turns", name, missing=missing)] if name in TOPOLOGY else steps
 
 
 _PROBES: Final = 2
@@ -439,13 +443,13 @@ def _pools(slices: Iterable[v1.ResourceSlice]) -> Iterator[DevicePool]:
 
 
 def _varying(devices: Sequence[v1.Device], of: Callable[[v1.Device], Mapping[str, Any]]) -> list[str]:
-    """Return the names that have several values but not one for each device, those with most values first."""
+    """Return the names that have several values, ``memory`` and the standard ones first."""
     values: dict[str, set[str]] = {}
     for device in devices:
         for name, value in of(device).items():
             values.setdefault(name, set()).add(repr(value))
-    names = [name for name, known in values.items() if 1 < len(known) < max(len(devices), 3)]
-    return sorted(names, key=lambda name: ("memory" not in name.lower(), "kubernetes.io" not in name, name))[:_NAMES]
+    names = [name for name, known in values.items() if len(known) > 1]
+    return sorted(names, key=lambda name: ("memory" not in name.lower(), "kubernetes.io" not in name, name))
 
 
 class OrderAdvice(Struct, frozen=True):
@@ -557,7 +561,7 @@ class OrderSearch:
     Args:
         devices: the devices as published.
         kinds: of claims.
-        load: see :class:`Workload`.
+        load: see :class:`~dra_kit.diagnosis.workload.ClaimWorkload`.
         seed: of all traces.
 
     Raises:

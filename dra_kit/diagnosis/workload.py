@@ -6,6 +6,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -91,7 +92,7 @@ class WorkloadRequest(_WorkloadModel):
         return spec
 
 
-class Workload(_WorkloadModel):
+class ClaimWorkload(_WorkloadModel):
     """Kinds of claims that arrive and leave at random.
 
     Attributes:
@@ -103,7 +104,7 @@ class Workload(_WorkloadModel):
     requests: tuple[WorkloadRequest, ...] = Field(min_length=1, max_length=_REQUESTS)
 
     @model_validator(mode="after")
-    def _has_distinct_names(self) -> Workload:
+    def _has_distinct_names(self) -> ClaimWorkload:
         names = Counter(request.name for request in self.requests)
         if repeated := [name for name, times in names.items() if times > 1]:
             raise ValueError(f"two requests have the name {repeated[0]!r}; names must be unique")
@@ -117,7 +118,7 @@ _SIZES: Final = 5
 _WEIGHT_MAX: Final = 32
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: Path) -> ClaimWorkload:
     """Return the workload of a YAML file.
 
     Raises:
@@ -127,7 +128,7 @@ def read_workload(path: Path) -> Workload:
     if len(found) != 1:
         raise ConfigurationError(f"workload {path}: it has {len(found)} documents; write one, with load and requests")
     try:
-        return Workload.model_validate(found[0], by_name=False)
+        return ClaimWorkload.model_validate(found[0], by_name=False)
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         where = ".".join(map(str, detail["loc"])) or "the file"
@@ -138,7 +139,9 @@ def read_workload(path: Path) -> Workload:
         ) from None
 
 
-def workload_of_claims(claims: Iterable[Mapping[str, Any]], driver: str, devices: PublishedDevices) -> Workload | None:
+def workload_of_claims(
+    claims: Iterable[Mapping[str, Any]], driver: str, devices: PublishedDevices
+) -> ClaimWorkload | None:
     """Return a workload of the claims that a cluster has, those with the most common specs; None without any.
 
     Claims with admin access, which take no device from others, and claims that cannot get devices of the driver are
@@ -163,11 +166,11 @@ def workload_of_claims(claims: Iterable[Mapping[str, Any]], driver: str, devices
             taken = devices.first(claim_of(request, alpha=devices.alpha))
         except (AllocationError, ConfigurationError, Invalid, ValidationError):
             continue  # its class is gone, for example
-        if any(result.driver == driver for result in taken):
+        if any(result.driver == devices.driver for result in taken):
             requests.append(request)
         if len(requests) == _KINDS:
             break
-    return Workload(requests=tuple(requests)) if requests else None
+    return ClaimWorkload(requests=tuple(requests)) if requests else None
 
 
 def claim_of(request: WorkloadRequest, *, alpha: bool = False) -> v1.ResourceClaim:
@@ -197,7 +200,7 @@ def claim_of(request: WorkloadRequest, *, alpha: bool = False) -> v1.ResourceCla
     return v1.ResourceClaim.model_validate(stored)
 
 
-def default_workload(devices: PublishedDevices) -> Workload:
+def default_workload(devices: PublishedDevices) -> ClaimWorkload:
     """Return a workload for the classes of a driver: each size of device, and pairs with a common attribute.
 
     Small requests arrive more often: each kind is given the same part of the devices.
@@ -206,19 +209,23 @@ def default_workload(devices: PublishedDevices) -> Workload:
         ConfigurationError: no class selects a device.
     """
     kinds = [request for name in devices.class_names() for request in _requests_of(devices, name)]
-    fits = [devices.fits(claim_of(request, alpha=devices.alpha)) for request in kinds]
-    usable = [(request, number) for request, number in zip(kinds, fits, strict=True) if number]
+    usable = []
+    for request in kinds[:_REQUESTS]:
+        with suppress(AllocationError, Invalid):  # saved devices may have names that no expression can contain
+            if number := devices.fits(claim_of(request, alpha=devices.alpha)):
+                usable.append((request, number))
     if not usable:
         raise ConfigurationError(
             f"driver {devices.driver}: no request for its devices can be made from its DeviceClasses; name the "
             "requests with --workload FILE"
         )
     least = min(number for _, number in usable)
-    requests = [
-        request.model_copy(update={"weight": min(max(round(number / least), 1), _WEIGHT_MAX)})
-        for request, number in usable
-    ]
-    return Workload(requests=tuple(requests[:_REQUESTS]))
+    return ClaimWorkload(
+        requests=tuple(
+            request.model_copy(update={"weight": min(max(round(number / least), 1), _WEIGHT_MAX)})
+            for request, number in usable
+        )
+    )
 
 
 def _requests_of(devices: PublishedDevices, name: str) -> Iterator[WorkloadRequest]:
@@ -310,7 +317,7 @@ class RequestKind(Struct, frozen=True):
         return 1 / self.fits
 
 
-def kinds_of(workload: Workload, devices: PublishedDevices) -> list[RequestKind]:
+def kinds_of(workload: ClaimWorkload, devices: PublishedDevices) -> list[RequestKind]:
     """Return the kinds of claims of a workload.
 
     Raises:
@@ -364,6 +371,8 @@ class Trace(Struct, frozen=True):
 
 
 MEASUREMENTS: Final = 6
+_APART: Final = 5
+"""Minimum arrivals between two measurements, which should not depend on each other."""
 _LIFETIME_MAX: Final = 300
 """Maximum mean lifetime of claims: thousands of devices get less than the load, so that a simulation ends."""
 
@@ -378,7 +387,7 @@ def random_trace(seed: str, kinds: Sequence[RequestKind], load: float, nodes: in
     weights = [kind.weight for kind in kinds]
     mean_size = sum(kind.weight * kind.size for kind in kinds) / sum(weights)
     mean = min(max(load / mean_size, 1.0), float(_LIFETIME_MAX))
-    step = max(1, round(mean / 2))
+    step = max(_APART, round(mean / 2))
     start = round(2 * mean)
     measured = frozenset(start + number * step for number in range(MEASUREMENTS))
     arrivals = []
