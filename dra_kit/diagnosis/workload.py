@@ -139,9 +139,7 @@ def read_workload(path: Path) -> ClaimWorkload:
         ) from None
 
 
-def workload_of_claims(
-    claims: Iterable[Mapping[str, Any]], driver: str, devices: PublishedDevices
-) -> ClaimWorkload | None:
+def workload_of_claims(claims: Iterable[Mapping[str, Any]], devices: PublishedDevices) -> ClaimWorkload | None:
     """Return a workload of the claims that a cluster has, those with the most common specs; None without any.
 
     Claims with admin access, which take no device from others, and claims that cannot get devices of the driver are
