@@ -277,6 +277,8 @@ IMPROVABLE: Final = 3
 _ADVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
 _VISIBLE: Final = 0.05
 """Numbers that are not rounded to zero."""
+_WIDE: Final = 48
+"""Maximum bytes of a name in a table."""
 _SHOWN: Final = 6
 """Kinds of claims, and names of devices, in the report."""
 
@@ -447,7 +449,9 @@ def _advice_report(source: _Published, advice: OrderAdvice, seed: int) -> Iterat
     page.line()
     page.line(f"workload {source.origin}, load {source.workload.load:.0%}:")
     kinds = sorted(advice.kinds, key=lambda kind: -kind.weight)
-    for line in align_columns([(f"{kind.weight:4}x", kind.name, f"{kind.fits} fit") for kind in kinds[:_SHOWN]]):
+    for line in align_columns(
+        [(f"{kind.weight:4}x", shorten(kind.name, _WIDE), f"{kind.fits} fit") for kind in kinds[:_SHOWN]]
+    ):
         page.line(line, indent=2)
     if len(kinds) > _SHOWN:
         page.line(f"and {counted(len(kinds) - _SHOWN, 'kind')} more", indent=4)
@@ -489,8 +493,11 @@ def _comparison(advice: OrderAdvice) -> Iterator[tuple[str, ...]]:
     yield ("score, of 100", *(f"{100 * each.score:.1f}" for each in measures))
     yield ("requests that get devices, by size", *(f"{each.served:.1%}" for each in measures))
     for place, kind in enumerate(large):
-        yield (f"still fit: {kind.name}", *(f"{each.fitting[place]:.1f} of {kind.fits}" for each in measures))
-    yield (f"stranded: {large[0].name}", *(_stranded(each) for each in measures))
+        yield (
+            f"still fit: {shorten(kind.name, _WIDE)}",
+            *(f"{each.fitting[place]:.1f} of {kind.fits}" for each in measures),
+        )
+    yield (f"stranded: {shorten(large[0].name, _WIDE)}", *(_stranded(each) for each in measures))
 
 
 def _stranded(measure: Measure) -> str:

@@ -7,7 +7,7 @@ The scheduler takes the first device that fits: pools by driver and name, slices
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
@@ -31,7 +31,7 @@ from dra_kit.diagnosis.workload import (
     plain_value,
     random_trace,
 )
-from dra_kit.errors import AllocationError, ConfigurationError
+from dra_kit.errors import AllocationError, ConfigurationError, Invalid
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, to_nano
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
@@ -185,12 +185,16 @@ class DevicePool:
             }
             for device in self.devices
         ]
+        sharing: defaultdict[str, set[int]] = defaultdict(set)  # devices that consume the same counters
+        for place, device in enumerate(self.devices):
+            for each in device.consumes_counters:
+                sharing[each.counter_set].add(place)
         found: list[tuple[str, int] | None] = []
         for place, mine in enumerate(needs):
+            others = set().union(*(sharing[each.counter_set] for each in self.devices[place].consumes_counters))
             excluded = sum(
                 any(key in mine and mine[key] + amount > self._limits.get(key, 0) for key, amount in other.items())
-                for position, other in enumerate(needs)
-                if position != place
+                for other in [needs[position] for position in others - {place}]
             )
             consumed = self.devices[place].consumes_counters
             found.append((consumed[0].counter_set, excluded) if consumed else None)
@@ -265,13 +269,17 @@ class PublishedDevices:
         self.alpha = alpha
         self._rules = rules
         self._evaluator = _SharedEvaluator()
+        self._selected: dict[str, list[v1.Device]] = {}
         newest = _newest(slices)
         self._others = [each for each in newest if each.spec.driver != driver]
         self.pools: tuple[DevicePool, ...] = tuple(_pools(each for each in newest if each.spec.driver == driver))
         self._classes = {each.metadata.name: each for each in classes}
         if not any(self.selected(name) for name in self._classes):
             if not any(pool.devices for pool in self.pools):
-                raise ConfigurationError(f"driver {driver} publishes no devices for {self.nodes[0].name}")
+                raise ConfigurationError(
+                    f"driver {driver} publishes no devices for {self.nodes[0].name}; for devices that its controller "
+                    "publishes, or that others must publish first, use --from with ResourceSlices of a cluster"
+                )
             expression = v1.CELDeviceSelector(expression=f'device.driver == "{driver}"')
             spec = v1.DeviceClassSpec(selectors=(v1.DeviceSelector(cel=expression),))
             self._classes[driver] = v1.DeviceClass.model_validate({"metadata": {"name": driver}, "spec": spec})
@@ -285,10 +293,15 @@ class PublishedDevices:
 
     def selected(self, name: str) -> list[v1.Device]:
         """Return the devices of the driver that a class selects; none if its selectors fail for one."""
-        claim = claim_of(WorkloadRequest(name=name[:63], device_class_name=name))
+        if name not in self._selected:
+            self._selected[name] = self._select(name)
+        return self._selected[name]
+
+    def _select(self, name: str) -> list[v1.Device]:
         state = self._state(self.arranged(()))
         found: dict[AdvertisedDevice, None] = {}
         try:
+            claim = claim_of(WorkloadRequest(name=name, device_class_name=name))
             [choice] = request_alternatives(claim, claim.spec.devices.requests[0], state.classes, self._rules)
             if not isinstance(choice, RequestAlternative):
                 return []
@@ -296,7 +309,7 @@ class PublishedDevices:
                 matcher = DeviceMatcher(node, self._rules, self._evaluator)
                 devices = [each for each in state.pools(node, self._rules).devices if each.id.driver == self.driver]
                 found |= {device: None for device in devices if matcher.matches(choice, device)}
-        except AllocationError:
+        except (AllocationError, Invalid):
             return []
         return [device.device for device in found]
 
@@ -306,8 +319,7 @@ class PublishedDevices:
         Raises:
             AllocationError: the attempt fails, for example because of a selector.
         """
-        found = self.simulation(self.arranged(())).allocate(claim, self.nodes)
-        return () if found is None else found.devices.results
+        return self._probes[0].first(claim)
 
     def fits(self, claim: v1.ResourceClaim) -> int:
         """Return how many equal claims the empty nodes can have, in the best of a few orders.

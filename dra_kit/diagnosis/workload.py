@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -26,9 +26,6 @@ from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.new_object import KINDS, complete_new_object
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode
 from dra_kit.kubernetes.values.quantity import Quantity
-
-if TYPE_CHECKING:
-    from dra_kit.diagnosis.device_order import PublishedDevices
 
 TOPOLOGY: Final = ("resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode")
 """Standard attributes of constraints (KEP-4381), those of small groups first."""
@@ -60,7 +57,7 @@ class WorkloadRequest(_WorkloadModel):
         devices: ``spec.devices`` of a claim, for everything else.
     """
 
-    name: str = Field(min_length=1, max_length=63)
+    name: str = Field(min_length=1, max_length=400)
     weight: int = Field(default=1, ge=1, le=1000)
     device_class_name: str = ""
     count: int = Field(default=1, ge=1, le=32)
@@ -111,8 +108,38 @@ class ClaimWorkload(_WorkloadModel):
         return self
 
 
+class EmptyNodes(Protocol):
+    """The devices of a driver that no claim holds yet, to make workloads for them.
+
+    Attributes:
+        driver: the driver's name.
+        alpha: alpha features are on.
+    """
+
+    driver: str
+    alpha: bool
+
+    def class_names(self) -> list[str]:
+        """Return the DeviceClasses that select devices of the driver."""
+        ...
+
+    def selected(self, name: str) -> list[v1.Device]:
+        """Return the devices of the driver that a class selects."""
+        ...
+
+    def first(self, claim: v1.ResourceClaim) -> Sequence[v1.DeviceRequestAllocationResult]:
+        """Return the devices that a claim gets as the only one; none if it does not fit."""
+        ...
+
+    def fits(self, claim: v1.ResourceClaim) -> int:
+        """Return how many equal claims fit."""
+        ...
+
+
 _KINDS: Final = 12
 """Maximum kinds of claims that are taken from a cluster."""
+_SPECS: Final = 50
+"""Maximum specs of claims that are tried, the most common ones."""
 _SIZES: Final = 5
 """Maximum sizes of a class that are requested by default."""
 _WEIGHT_MAX: Final = 32
@@ -139,7 +166,7 @@ def read_workload(path: Path) -> ClaimWorkload:
         ) from None
 
 
-def workload_of_claims(claims: Iterable[Mapping[str, Any]], devices: PublishedDevices) -> ClaimWorkload | None:
+def workload_of_claims(claims: Iterable[Mapping[str, Any]], devices: EmptyNodes) -> ClaimWorkload | None:
     """Return a workload of the claims that a cluster has, those with the most common specs; None without any.
 
     Claims with admin access, which take no device from others, and claims that cannot get devices of the driver are
@@ -148,14 +175,15 @@ def workload_of_claims(claims: Iterable[Mapping[str, Any]], devices: PublishedDe
     specs: Counter[str] = Counter()
     of_spec: dict[str, tuple[str, dict[str, Any]]] = {}
     for claim in claims:
-        spec = {key: value for key, value in claim["spec"].get("devices", {}).items() if key != "config"}
+        asked = (claim.get("spec") or {}).get("devices") or {}
+        spec = {key: value for key, value in asked.items() if key != "config"}
         if any((each.get("exactly") or {}).get("adminAccess") for each in spec.get("requests") or ()):
             continue
         key = repr(spec)
         specs[key] += 1
         of_spec.setdefault(key, (f"{claim['metadata'].get('namespace')}/{claim['metadata']['name']}", spec))
     requests = []
-    for key, times in specs.most_common():
+    for key, times in specs.most_common(_SPECS):
         name, spec = of_spec[key]
         request = WorkloadRequest(
             name=name if times == 1 else f"{name} and {times - 1} like it", weight=min(times, 1000), devices=spec
@@ -198,7 +226,7 @@ def claim_of(request: WorkloadRequest, *, alpha: bool = False) -> v1.ResourceCla
     return v1.ResourceClaim.model_validate(stored)
 
 
-def default_workload(devices: PublishedDevices) -> ClaimWorkload:
+def default_workload(devices: EmptyNodes) -> ClaimWorkload:
     """Return a workload for the classes of a driver: each size of device, and pairs with a common attribute.
 
     Small requests arrive more often: each kind is given the same part of the devices.
@@ -226,7 +254,7 @@ def default_workload(devices: PublishedDevices) -> ClaimWorkload:
     )
 
 
-def _requests_of(devices: PublishedDevices, name: str) -> Iterator[WorkloadRequest]:
+def _requests_of(devices: EmptyNodes, name: str) -> Iterator[WorkloadRequest]:
     """Yield requests for a class: by size, by amount of shared devices, or a device and a pair."""
     selected = devices.selected(name)
     found = [device for device in selected if not device.allow_multiple_allocations]
@@ -244,11 +272,11 @@ def _requests_of(devices: PublishedDevices, name: str) -> Iterator[WorkloadReque
                 f'device.capacity["{domain or devices.driver}"]["{identifier}"].compareTo(quantity("{size}")) >= 0'
             )
             yield WorkloadRequest(
-                name=f"{name}, {capacity} >= {size}"[:63], device_class_name=name, selectors=(*whole, expression)
+                name=f"{name}, {capacity} >= {size}", device_class_name=name, selectors=(*whole, expression)
             )
         return
     if found:
-        yield WorkloadRequest(name=name[:63], device_class_name=name, selectors=whole)
+        yield WorkloadRequest(name=name, device_class_name=name, selectors=whole)
     for attribute in TOPOLOGY:
         values = Counter(
             value for device in found if (value := plain_value(device.attributes.get(attribute))) is not None
@@ -256,7 +284,7 @@ def _requests_of(devices: PublishedDevices, name: str) -> Iterator[WorkloadReque
         if len(values) > 1 and max(values.values()) > 1:
             text = f"2 {name}, same {attribute.rpartition('/')[2]}"
             yield WorkloadRequest(
-                name=text[:63], device_class_name=name, count=2, selectors=whole, match_attribute=attribute
+                name=text, device_class_name=name, count=2, selectors=whole, match_attribute=attribute
             )
             return
 
@@ -267,11 +295,10 @@ def _shares(name: str, devices: Sequence[v1.Device]) -> Iterator[WorkloadRequest
     if not capacity:
         return
     largest = max(device.capacity[capacity].value for device in devices)
-    amounts = dict.fromkeys(max(largest.value // part, 1) for part in (8, 2, 1))
-    for amount in amounts:
-        size = largest if amount == largest.value else Quantity(amount)
+    for amount in dict.fromkeys(max(largest.value // part, 1) for part in (8, 2, 1)):
+        size = largest + (Quantity(amount) - largest)  # with the suffix of the largest
         yield WorkloadRequest(
-            name=f"{name}, {size} of {capacity}"[:63], device_class_name=name, capacity={capacity: str(size)}
+            name=f"{name}, {size} of {capacity}", device_class_name=name, capacity={capacity: str(size)}
         )
 
 
@@ -315,7 +342,7 @@ class RequestKind(Struct, frozen=True):
         return 1 / self.fits
 
 
-def kinds_of(workload: ClaimWorkload, devices: PublishedDevices) -> list[RequestKind]:
+def kinds_of(workload: ClaimWorkload, devices: EmptyNodes) -> list[RequestKind]:
     """Return the kinds of claims of a workload.
 
     Raises:
@@ -453,6 +480,18 @@ class Simulation:
                 self._state.allocate(found[0])
                 return found[0]
         return None
+
+    def first(self, claim: v1.ResourceClaim) -> Sequence[v1.DeviceRequestAllocationResult]:
+        """Return the devices that a claim would get; none if it does not fit.
+
+        Raises:
+            AllocationError: as for :meth:`allocate`.
+        """
+        allocation = self.allocate(claim, self._nodes)
+        if allocation is None:
+            return ()
+        self._state.deallocate(allocation)
+        return allocation.devices.results
 
     def count(self, claim: v1.ResourceClaim) -> int:
         """Return how many more equal claims fit; none of them stays. At most 1,000 are counted."""
