@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
@@ -55,10 +56,9 @@ from dra_kit.diagnosis.workload import (
     workload_of_claims,
 )
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.manifests.documents import SourceFile, source_files
 from dra_kit.kubernetes.manifests.files import STDIN
-from dra_kit.kubernetes.release import NEWEST, FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
@@ -210,7 +210,7 @@ def _surroundings(
     except ValueError as error:
         raise ConfigurationError(f"--from {saved} contains an invalid device: {error}") from None
     return LintContext(
-        gates=FeatureGates.alpha() if alpha else FeatureGates.default(),
+        gates=Release.alpha() if alpha else Release.of(),
         advertised=advertised,
         classes=classes,
         complete=complete,
@@ -368,23 +368,22 @@ def _of_target(ctx: click.Context, target: str, options: Mapping[str, Any]) -> _
     classes: list[v1.DeviceClass] = []
     for manifest in device_classes(target):
         classes += load_devices(manifest)[1].values()
+    release = Release.alpha() if options["alpha"] else Release.of()
     names = [f"node-{number + 1}" for number in range(count)]
     slices: list[v1.ResourceSlice] = []
     for node, each in zip(names, prepared.drivers, strict=True):
         with tempfile.TemporaryDirectory(prefix="dra-kit-") as folder, silenced_log():
             settings = prepared.settings_on(node, Path(folder))
             inventory = discover_once(each, settings, options["timeout"], NodeInfo(node))
-        slices += template_slices(each, inventory, node, ServerFeatures(1, NEWEST.minor))
-    rules = AllocatorRules.alpha() if options["alpha"] else AllocatorRules.of(str(NEWEST))
-    nodes = [Node(name) for name in names]
-    devices = PublishedDevices(slices, classes, driver.name, nodes, rules, alpha=options["alpha"])
+        slices += template_slices(each, inventory, node, ServerFeatures(*release.version))
+    devices = PublishedDevices(slices, classes, driver.name, [Node(name) for name in names], release)
     return _with_workload(devices, options["file"], ())
 
 
 def _of_cluster(options: Mapping[str, Any]) -> _Published:
     """Return what a cluster has, live or saved."""
     objects = load(options["saved"]) if options["saved"] is not None else asyncio.run(_read_cluster(options))
-    alpha = objects.alpha or options["alpha"]
+    objects = replace(objects, alpha=objects.alpha or options["alpha"])
     cluster = objects.cluster()  # checks the structure of the objects
     slices = [v1.ResourceSlice.model_validate(each) for each in objects.documents.get("ResourceSlice", ())]
     driver = _driver_to_advise(slices, options["name"])
@@ -395,8 +394,7 @@ def _of_cluster(options: Mapping[str, Any]) -> _Published:
     pools = {_pool_of(each) for each in slices if each.spec.node_name in known}
     slices = [each for each in slices if _pool_of(each) in pools]  # without one of its slices a pool is incomplete
     classes = [v1.DeviceClass.model_validate(each) for each in objects.documents.get("DeviceClass", ())]
-    rules = AllocatorRules.alpha() if alpha else cluster.gates
-    devices = PublishedDevices(slices, classes, driver, nodes, rules, alpha=alpha)
+    devices = PublishedDevices(slices, classes, driver, nodes, objects.release)
     return _with_workload(devices, options["file"], objects.documents.get("ResourceClaim", ()))
 
 

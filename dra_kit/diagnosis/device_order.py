@@ -38,6 +38,7 @@ from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_al
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node
 
@@ -247,8 +248,7 @@ class PublishedDevices:
         classes: DeviceClasses; without one that selects a device of the driver, there is one named after the driver.
         driver: the driver's name.
         nodes: the nodes.
-        rules: of the scheduler.
-        alpha: alpha features are on.
+        release: of the cluster, with its feature gates.
 
     Raises:
         ConfigurationError: the driver publishes no devices for these nodes.
@@ -260,14 +260,12 @@ class PublishedDevices:
         classes: Iterable[v1.DeviceClass],
         driver: str,
         nodes: Sequence[Node],
-        rules: AllocatorRules,
-        *,
-        alpha: bool = False,
+        release: Release,
     ) -> None:
         self.driver = driver
         self.nodes: tuple[Node, ...] = tuple(nodes)
-        self.alpha = alpha
-        self._rules = rules
+        self.release = release
+        self._rules = AllocatorRules.of(release)
         self._evaluator = _SharedEvaluator()
         self._selected: dict[str, list[v1.Device]] = {}
         newest = _newest(slices)
@@ -301,7 +299,7 @@ class PublishedDevices:
         state = self._state(self.arranged(()))
         found: dict[AdvertisedDevice, None] = {}
         try:
-            claim = claim_of(WorkloadRequest(name=name, device_class_name=name))
+            claim = claim_of(WorkloadRequest(name=name, device_class_name=name), self.release)
             [choice] = request_alternatives(claim, claim.spec.devices.requests[0], state.classes, self._rules)
             if not isinstance(choice, RequestAlternative):
                 return []

@@ -19,7 +19,7 @@ from dra_kit.errors import AllocationError, ConfigurationError, Invalid
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1
 from dra_kit.kubernetes.resource.matching import Node
@@ -113,11 +113,11 @@ class EmptyNodes(Protocol):
 
     Attributes:
         driver: the driver's name.
-        alpha: alpha features are on.
+        release: of the cluster.
     """
 
     driver: str
-    alpha: bool
+    release: Release
 
     def class_names(self) -> list[str]:
         """Return the DeviceClasses that select devices of the driver."""
@@ -189,7 +189,7 @@ def workload_of_claims(claims: Iterable[Mapping[str, Any]], devices: EmptyNodes)
             name=name if times == 1 else f"{name} and {times - 1} like it", weight=min(times, 1000), devices=spec
         )
         try:
-            taken = devices.first(claim_of(request, alpha=devices.alpha))
+            taken = devices.first(claim_of(request, devices.release))
         except (AllocationError, ConfigurationError, Invalid, ValidationError):
             continue  # its class is gone, for example
         if any(result.driver == devices.driver for result in taken):
@@ -199,7 +199,7 @@ def workload_of_claims(claims: Iterable[Mapping[str, Any]], devices: EmptyNodes)
     return ClaimWorkload(requests=tuple(requests)) if requests else None
 
 
-def claim_of(request: WorkloadRequest, *, alpha: bool = False) -> v1.ResourceClaim:
+def claim_of(request: WorkloadRequest, release: Release) -> v1.ResourceClaim:
     """Return a claim of a kind, with the API's defaults.
 
     Raises:
@@ -221,8 +221,7 @@ def claim_of(request: WorkloadRequest, *, alpha: bool = False) -> v1.ResourceCla
     if strictness.problems:
         raise ConfigurationError(f"request {request.name}: {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind)
-    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-    refuse_invalid(kind, stored, gates, V1, f"request {request.name}")
+    refuse_invalid(kind, stored, release, V1, f"request {request.name}")
     return v1.ResourceClaim.model_validate(stored)
 
 
@@ -238,7 +237,7 @@ def default_workload(devices: EmptyNodes) -> ClaimWorkload:
     usable = []
     for request in kinds[:_REQUESTS]:
         with suppress(AllocationError, Invalid):  # saved devices may have names that no expression can contain
-            if number := devices.fits(claim_of(request, alpha=devices.alpha)):
+            if number := devices.fits(claim_of(request, devices.release)):
                 usable.append((request, number))
     if not usable:
         raise ConfigurationError(
@@ -350,7 +349,7 @@ def kinds_of(workload: ClaimWorkload, devices: EmptyNodes) -> list[RequestKind]:
     """
     kinds = []
     for request in workload.requests:
-        claim = claim_of(request, alpha=devices.alpha)
+        claim = claim_of(request, devices.release)
         if any(each.exactly is not None and each.exactly.admin_access for each in claim.spec.devices.requests):
             raise ConfigurationError(f"request {request.name} has admin access, which takes no device; leave it out")
         try:

@@ -12,9 +12,10 @@ from dra_kit.diagnosis.workload import (
     claim_of,
     random_trace,
 )
+from dra_kit.kubernetes.release import Release
 from tests.unit.diagnosis.order.worlds import DRIVER, cards, kinds, ovens, plain, published
 
-ANY = claim_of(WorkloadRequest(name="any", device_class_name=DRIVER))
+ANY = claim_of(WorkloadRequest(name="any", device_class_name=DRIVER), Release.of())
 
 
 def names(devices: PublishedDevices, steps: tuple[SortStep, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import dra_kit as dra
 from dra_kit.diagnosis.device_order import PublishedDevices
 from dra_kit.diagnosis.workload import ClaimWorkload, RequestKind, default_workload, kinds_of
-from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
 from dra_kit.kubernetes.resource.matching import Node
@@ -31,7 +31,7 @@ def slices(*pools: dra.Pool[dra.Device], node: str = NODE, driver: str = DRIVER)
 
 def published(*pools: dra.Pool[dra.Device], classes: Iterable[v1.DeviceClass] = ()) -> PublishedDevices:
     """Return the devices of pools on one node."""
-    return PublishedDevices(slices(*pools), classes, DRIVER, [Node(NODE)], AllocatorRules.of("1.37"))
+    return PublishedDevices(slices(*pools), classes, DRIVER, [Node(NODE)], Release.of())
 
 
 def plain(devices: Sequence[dra.Device], name: str | None = None) -> dra.Pool[dra.Device]:
