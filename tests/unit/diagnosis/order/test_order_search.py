@@ -58,9 +58,9 @@ def test_groups_of_one_numa_node_need_devices_sorted_by_it() -> None:
     numa = "resource.kubernetes.io/numaNode"
     four = WorkloadRequest(name="four", device_class_name=DRIVER, count=4, match_attribute=numa)
     one = WorkloadRequest(name="one", weight=6, device_class_name=DRIVER)
-    ovens_by_turns = [dra.Device(name=f"oven-{place}", attributes={numa: place % 2}) for place in range(8)]
+    alternating = [dra.Device(name=f"oven-{place}", attributes={numa: place % 2}) for place in range(8)]
 
-    found = advice(published(plain(ovens_by_turns)), ClaimWorkload(load=0.4, requests=(four, one)))
+    found = advice(published(plain(alternating)), ClaimWorkload(load=0.4, requests=(four, one)))
 
     assert found.helps
     assert [step.name for step in found.steps] == [numa]
