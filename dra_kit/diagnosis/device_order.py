@@ -251,7 +251,7 @@ class PublishedDevices:
         release: of the cluster, with its feature gates.
 
     Raises:
-        ConfigurationError: the driver publishes no devices for these nodes.
+        ConfigurationError: the driver publishes no devices for these nodes, or too many to simulate.
     """
 
     def __init__(
@@ -271,6 +271,11 @@ class PublishedDevices:
         newest = _newest(slices)
         self._others = [each for each in newest if each.spec.driver != driver]
         self.pools: tuple[DevicePool, ...] = tuple(_pools(each for each in newest if each.spec.driver == driver))
+        if len(self) > _DEVICES_MAX:
+            raise ConfigurationError(
+                f"driver {driver}: {len(self)} devices are too many to simulate (limit {_DEVICES_MAX}); "
+                "use fewer --nodes"
+            )
         self._classes = {each.metadata.name: each for each in classes}
         if not any(self.selected(name) for name in self._classes):
             if not any(pool.devices for pool in self.pools):
@@ -424,7 +429,9 @@ class PublishedDevices:
         return [*steps, SortStep("turns", name, missing=missing)] if name in TOPOLOGY else steps
 
 
+_DEVICES_MAX: Final = 2000
 _PROBES: Final = 2
+"""Orders, besides the published one, in which equal claims are counted."""
 _STEPS: Final = 200_000
 """Maximum steps of one search for devices; a claim that needs more gets none, as after kube-scheduler's timeout."""
 
@@ -558,7 +565,6 @@ _SEEDS: Final = 4
 _PROMISING: Final = 4
 _CHECKS: Final = 16
 """Seeds that compare the best order with the published one."""
-_DEVICES_MAX: Final = 2000
 _COST: Final = 1_500_000
 """Devices that a round of the search looks at, so that it ends in seconds."""
 _RUNS: Final = (16, 200)
@@ -573,17 +579,9 @@ class OrderSearch:
         kinds: of claims.
         load: see :class:`~dra_kit.diagnosis.workload.ClaimWorkload`.
         seed: of all traces.
-
-    Raises:
-        ConfigurationError: there are too many devices.
     """
 
     def __init__(self, devices: PublishedDevices, kinds: Sequence[RequestKind], load: float, seed: int) -> None:
-        if len(devices) > _DEVICES_MAX:
-            raise ConfigurationError(
-                f"driver {devices.driver}: {len(devices)} devices are too many to simulate (limit {_DEVICES_MAX}); use "
-                "fewer --nodes"
-            )
         self._devices = devices
         self._kinds = kinds
         self._load = load

@@ -161,3 +161,8 @@ def test_default_workload_of_devices_without_a_class_uses_the_driver() -> None:
 def test_driver_without_devices_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match=r"driver dra\.pizza publishes no devices for node-1"):
         published(plain([]))
+
+
+def test_too_many_devices_are_an_error() -> None:
+    with pytest.raises(ConfigurationError, match=r"2001 devices are too many to simulate \(limit 2000\)"):
+        published(plain([dra.Device(name=f"oven-{place}") for place in range(2001)]))
