@@ -12,9 +12,9 @@ SECTIONS = [
         "how-to",
         [
             "write-a-driver", "no-code", "migrate-from-a-device-plugin", "what-a-container-gets", "effects",
-            "programs-and-objects", "hot-plug", "health", "status", "partitions", "modes", "sharing", "several-pools",
-            "network-attached", "binding", "taint-rules", "controller", "read-the-cluster", "pod-hooks",
-            "config-versions",
+            "programs-and-objects", "hot-plug", "health", "status", "partitions", "order-devices", "modes", "sharing",
+            "several-pools", "network-attached", "binding", "taint-rules", "controller", "read-the-cluster",
+            "pod-hooks", "config-versions",
         ],
     ),
     (

@@ -30,6 +30,7 @@ VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Pytho
 _ARGUMENTS: Final = "dra_kit.arguments"
 _FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
 COMMANDS = {
+    "advise": "find an order of a driver's devices that leaves more room for large requests",
     "api": "show the reference of a name of dra_kit: arguments, types, defaults, methods, errors",
     "chart": "print the folder of the helm chart, or write the chart of one driver",
     "check": "check whether a cluster and its nodes meet the requirements of DRA drivers",
@@ -65,7 +66,7 @@ _MODULES: Final = {
     "dev": ("dev",),
     "drain": ("drain",),
     "explain": ("explain",),
-    "lint": ("lint",),
+    "lint": ("advise", "lint"),
     "operate": ("check", "status", "support-bundle", "webhook-certificate", "who"),
     "project": ("chart", "docs", "new", "policy", "sbom", "template", "update"),
     "recordings": ("replay", "snapshot"),

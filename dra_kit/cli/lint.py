@@ -1,35 +1,72 @@
-"""``dra-kit lint``, with ``--fix`` and ``--diff``."""
+"""Commands that check manifests and the order of devices: lint, with ``--fix`` and ``--diff``, and advise."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
+from msgspec import Struct
+from msgspec.structs import replace
 
+from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
-from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
+from dra_kit.cli.options import (
+    TargetCommand,
+    cluster_options,
+    complete_target,
+    credentials_of,
+    discovery_timeout_option,
+    output_option,
+    path,
+    print_json,
+    silenced_log,
+)
 from dra_kit.cli.sandbox_drivers import sandbox_driver
+from dra_kit.client.server_version import ServerFeatures
+from dra_kit.diagnosis.device_order import OrderAdvice, OrderSearch, PublishedDevices
+from dra_kit.diagnosis.explain.cluster import ClusterDocuments
+from dra_kit.diagnosis.explain.text import ReportWriter
 from dra_kit.diagnosis.lint.check import LintResult, check, diff, fix_files, replace_text, require_writable
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
+from dra_kit.diagnosis.live_cluster import ReadScope, read_live
+from dra_kit.diagnosis.node_templates import template_slices
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
-from dra_kit.diagnosis.snapshot import load_devices
+from dra_kit.diagnosis.snapshot import load, load_devices
+from dra_kit.diagnosis.workload import (
+    ClaimWorkload,
+    Measure,
+    default_workload,
+    kinds_of,
+    large_of,
+    read_workload,
+    workload_of_claims,
+)
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, source_files
 from dra_kit.kubernetes.manifests.files import STDIN
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.first_inventory import NODE, discover_once
+from dra_kit.process import logging as process_logging
 from dra_kit.sandbox.drivers.sandbox_driver import device_classes
-from dra_kit.text import escape_unprintable
+from dra_kit.text import align_columns, counted, did_you_mean, escape_unprintable, shorten
 
 
 class LintCommand(TargetCommand):
@@ -233,3 +270,246 @@ def _once(sources: Sequence[SourceFile]) -> list[SourceFile]:
 def _print_templates(names: Sequence[str]) -> None:
     for name in names:
         click.echo(f"warning: {name} is unchanged: it contains {{{{, so it is a Helm template", err=True)
+
+
+IMPROVABLE: Final = 3
+"""Exit code if a better order was found."""
+_ADVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "Node")
+_VISIBLE: Final = 0.05
+"""Numbers that are not rounded to zero."""
+_WIDE: Final = 48
+"""Maximum bytes of a name in a table."""
+_SHOWN: Final = 6
+"""Kinds of claims, and names of devices, in the report."""
+
+
+class _Published(Struct, frozen=True):
+    """What devices are published, and what is known about requests for them.
+
+    Attributes:
+        origin: where a workload is from if it is not in a file, for the report.
+    """
+
+    devices: PublishedDevices
+    workload: ClaimWorkload
+    origin: str
+
+
+@click.command(cls=TargetCommand)
+@click.argument("target", required=False, shell_complete=complete_target)
+@click.option(
+    "--from",
+    "saved",
+    type=path(exists=True),
+    metavar="PATH",
+    help="instead of TARGET: saved ResourceSlices and DeviceClasses: a file, a folder, or output of dra-kit snapshot",
+)
+@click.option("--driver", "name", help="without TARGET: the driver to advise  [default: the only one]")
+@click.option(
+    "--workload",
+    "file",
+    type=path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="YAML file with the kinds of claims and their weights  [default: the claims of the cluster, else requests "
+    "made from the devices]",
+)
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64), help="number of nodes to simulate")
+@click.option(
+    "--seed", default=0, show_default=True, help="of the random arrivals; the same seed gives the same report"
+)
+@click.option("--alpha", is_flag=True, help="assume that the alpha features of resource.k8s.io are on")
+@cluster_options
+@output_option
+@discovery_timeout_option
+@click.pass_context
+def advise(ctx: click.Context, /, target: str | None, **options: Any) -> None:
+    """Find an order of devices that leaves more room for large requests.
+
+    The scheduler takes the first device that fits. So the order in which a driver publishes its devices decides which
+    ones remain for large requests. The command simulates claims that arrive and leave at random, with the devices of
+    TARGET, of saved ResourceSlices or of a cluster, and compares orders. It only reads.
+
+    Exit code 0: no better order was found; 3: a better one was found; 1 or 2: no advice is possible.
+
+    \b
+      dra-kit advise .
+      dra-kit advise ./driver.py --workload workload.yaml
+      dra-kit advise --from cluster.tar.gz --driver gpu.example.com
+      dra-kit advise --kubeconfig admin.conf -o json
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    for name, flag in _NOT_WITH_TARGET.items():
+        if target is not None and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"TARGET cannot be combined with {flag}.")
+    process_logging.configure("text", logging.WARNING)  # for the driver's own code
+    # the simulations make millions of objects without cycles
+    gc.disable()
+    try:
+        source = _of_target(ctx, target, options) if target is not None else _of_cluster(options)
+        kinds = kinds_of(source.workload, source.devices)
+        advice = OrderSearch(source.devices, kinds, source.workload.load, options["seed"]).run()
+    finally:
+        gc.enable()
+    if options["output"] == "json":
+        print_json({**advice.document(), "load": source.workload.load, "seed": options["seed"]})
+    else:
+        for text in _advice_report(source, advice, options["seed"]):
+            click.echo(text)
+    ctx.exit(IMPROVABLE if advice.helps else 0)
+
+
+_NOT_WITH_TARGET: Final = {"saved": "--from", "name": "--driver", "kubeconfig": "--kubeconfig", "context": "--context"}
+
+
+def _of_target(ctx: click.Context, target: str, options: Mapping[str, Any]) -> _Published:
+    """Return what the driver of TARGET publishes on simulated nodes."""
+    driver: Driver[Any, Any] = ctx.meta["driver"]
+    count: int = options["nodes"]
+    prepared = sandbox_driver(target, driver, ctx.meta.get("driver_settings", {}), count)
+    classes: list[v1.DeviceClass] = []
+    for manifest in device_classes(target):
+        classes += load_devices(manifest)[1].values()
+    release = Release.alpha() if options["alpha"] else Release.of()
+    names = [f"node-{number + 1}" for number in range(count)]
+    slices: list[v1.ResourceSlice] = []
+    for node, each in zip(names, prepared.drivers, strict=True):
+        with tempfile.TemporaryDirectory(prefix="dra-kit-") as folder, silenced_log():
+            settings = prepared.settings_on(node, Path(folder))
+            inventory = discover_once(each, settings, options["timeout"], NodeInfo(node))
+        slices += template_slices(each, inventory, node, ServerFeatures(*release.version))
+    devices = PublishedDevices(slices, classes, driver.name, [Node(name) for name in names], release)
+    return _with_workload(devices, options["file"], ())
+
+
+def _of_cluster(options: Mapping[str, Any]) -> _Published:
+    """Return what a cluster has, live or saved."""
+    objects = load(options["saved"]) if options["saved"] is not None else asyncio.run(_read_cluster(options))
+    objects = replace(objects, alpha=objects.alpha or options["alpha"])
+    cluster = objects.cluster()  # checks the structure of the objects
+    slices = [v1.ResourceSlice.model_validate(each) for each in objects.documents.get("ResourceSlice", ())]
+    driver = _driver_to_advise(slices, options["name"])
+    named = {each.spec.node_name for each in slices if each.spec.driver == driver and each.spec.devices}
+    nodes = sorted((node for node in cluster.nodes if not named - {None} or node.name in named), key=lambda n: n.name)
+    nodes = nodes[: options["nodes"]] or [Node(next(iter(sorted(filter(None, named))), "node-1"))]
+    known = {None, "", *(node.name for node in nodes)}
+    pools = {_pool_of(each) for each in slices if each.spec.node_name in known}
+    slices = [each for each in slices if _pool_of(each) in pools]  # without one of its slices a pool is incomplete
+    classes = [v1.DeviceClass.model_validate(each) for each in objects.documents.get("DeviceClass", ())]
+    devices = PublishedDevices(slices, classes, driver, nodes, objects.release)
+    return _with_workload(devices, options["file"], objects.documents.get("ResourceClaim", ()))
+
+
+def _pool_of(each: v1.ResourceSlice) -> tuple[str, str]:
+    return each.spec.driver, each.spec.pool.name
+
+
+async def _read_cluster(options: Mapping[str, Any]) -> ClusterDocuments:
+    credentials = await credentials_of(options["kubeconfig"], options["context"])
+    scope = ReadScope(credentials.connection.namespace or "default", _ADVICE_KINDS)
+    return await read_live(credentials, scope, alpha=options["alpha"])
+
+
+def _driver_to_advise(slices: Sequence[v1.ResourceSlice], name: str | None) -> str:
+    """Return the driver of ``--driver``, or the only one."""
+    known = sorted({each.spec.driver for each in slices if each.spec.devices})
+    if name is not None:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; drivers with devices: {', '.join(known) or 'none'}"
+            raise ConfigurationError(f"--driver {name}: no ResourceSlice has devices of this driver{hint}")
+        return name
+    if len(known) != 1:
+        raise ConfigurationError(
+            f"the ResourceSlices have devices of {', '.join(known)}; select one with --driver"
+            if known
+            else "no ResourceSlice has devices; a driver must publish some first"
+        )
+    return known[0]
+
+
+def _with_workload(devices: PublishedDevices, file: Path | None, claims: Sequence[ObjectView]) -> _Published:
+    if file is not None:
+        return _Published(devices, read_workload(file), f"of {file}")
+    found = workload_of_claims(claims, devices)
+    if found is not None:
+        return _Published(devices, found, "from the claims of the cluster")
+    return _Published(devices, default_workload(devices), "made from the devices (or --workload FILE)")
+
+
+def _advice_report(source: _Published, advice: OrderAdvice, seed: int) -> Iterator[str]:
+    """Yield the parts of the report for people; code is not wrapped."""
+    devices = source.devices
+    page = _page()
+    sets = len({each.name for pool in devices.pools for item in pool.slices for each in item.spec.shared_counters})
+    parts = [counted(len(devices), "device"), *([counted(sets, "counter set")] if sets else [])]
+    if len(devices.pools) > len(devices.nodes):
+        parts.append(counted(len(devices.pools), "pool"))
+    where = devices.nodes[0].name if len(devices.nodes) == 1 else counted(len(devices.nodes), "node")
+    page.line(f"{devices.driver}: {', '.join(parts)} on {where}", bold=True)
+    page.line()
+    page.line(f"workload {source.origin}, load {source.workload.load:.0%}:")
+    kinds = sorted(advice.kinds, key=lambda kind: -kind.weight)
+    for line in align_columns(
+        [(f"{kind.weight:4}x", shorten(kind.name, _WIDE), f"{kind.fits} fit") for kind in kinds[:_SHOWN]]
+    ):
+        page.line(line, indent=2)
+    if len(kinds) > _SHOWN:
+        page.line(f"and {counted(len(kinds) - _SHOWN, 'kind')} more", indent=4)
+    page.line()
+    for line in align_columns(list(_comparison(advice))):
+        page.line(line, indent=2)
+    page.line()
+    if advice.helps:
+        page.good(f"publish the devices {advice.description}")
+        yield f"{page}\n"
+        yield textwrap.indent(escape_unprintable(advice.code, keep="\n"), "    ")
+        page = _page()
+        _render_order(page, advice)
+    elif advice.steps:
+        page.good(f"keep the order: the best other one is not certainly better: {advice.description}")
+    else:
+        page.good("keep the order: no other one is better")
+    if advice.steps:
+        compared = advice.comparison
+        page.line(
+            f"score {100 * compared.gain:+.1f} ± {100 * compared.spread:.1f}, better in {compared.better} of "
+            f"{len(compared.gains)} seeds, worse in {compared.worse}",
+            indent=2,
+        )
+    page.line(f"{counted(advice.tried, 'other order')} tried, --seed {seed}", indent=2)
+    yield str(page)
+
+
+def _page() -> ReportWriter:
+    return ReportWriter(shutil.get_terminal_size().columns, colour=sys.stdout.isatty())
+
+
+def _comparison(advice: OrderAdvice) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the comparison, with two columns if another order helps."""
+    compared = advice.comparison
+    measures = [compared.before, compared.after] if advice.helps else [compared.before]
+    large = large_of(advice.kinds)
+    yield ("", "published", *(["proposed"] if advice.helps else []))
+    yield ("score, of 100", *(f"{100 * each.score:.1f}" for each in measures))
+    yield ("requests that get devices, by size", *(f"{each.served:.1%}" for each in measures))
+    for place, kind in enumerate(large):
+        yield (
+            f"still fit: {shorten(kind.name, _WIDE)}",
+            *(f"{each.fitting[place]:.1f} of {kind.fits}" for each in measures),
+        )
+    yield (f"stranded: {shorten(large[0].name, _WIDE)}", *(_stranded(each) for each in measures))
+
+
+def _stranded(measure: Measure) -> str:
+    text = f"{measure.stranded:.1f}"
+    return f"{text}, {measure.constrained:.1f} by constraints" if measure.constrained >= _VISIBLE else text
+
+
+def _render_order(page: ReportWriter, advice: OrderAdvice) -> None:
+    """Write the first devices of a pool in both orders, and the names of pools that have to change."""
+    changed = ((published, proposed) for _, published, proposed in advice.orders() if published != proposed)
+    for label, names in zip(("published", "proposed"), next(changed, ()), strict=False):
+        page.line(f"{label:10} {', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''}", indent=2, hang=11)
+    if len(advice.devices.pools) > 1:
+        page.line("the other pools likewise", indent=2)
+    if advice.renamed_pools:
+        text = shorten(", ".join(advice.renamed_pools), 400)
+        page.line(f"rename the pools so that their names sort in this order: {text}", indent=2)

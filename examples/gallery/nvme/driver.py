@@ -30,6 +30,7 @@ class Disk(dra.Device):
     """A namespace; the name is its globally unique id, which a slot or a reboot does not change."""
 
     block: str  # such as nvme1n1: the kernel may use another one after a reboot
+    size: int  # in bytes
     major: int
     minor: int
 
@@ -43,9 +44,11 @@ def read_disk(namespace: Path) -> Disk:
     """Return the namespace in a folder such as ``…/pci0000:3a/0000:3a:00.0/0000:3b:00.0/nvme/nvme1/nvme1n1``."""
     controller, function = namespace.parent, namespace.parents[2]
     major, minor = map(int, text(namespace / "dev").split(":"))
+    size = int(text(namespace / "size")) * 512  # sysfs counts sectors of 512 bytes
     return Disk(
         name=device_name(text(namespace / "wwid")),
         block=namespace.name,
+        size=size,
         major=major,
         minor=minor,
         attributes={
@@ -54,7 +57,7 @@ def read_disk(namespace: Path) -> Disk:
             "firmware": text(controller / "firmware_rev"),
             **dra.pci_attributes(function),
         },
-        capacity={"size": str(int(text(namespace / "size")) * 512)},  # sysfs counts sectors of 512 bytes
+        capacity={"size": str(size)},
     )
 
 
@@ -86,7 +89,9 @@ class Disks(dra.DeviceProvider[Disk, None, Settings]):
         """Look again every ten seconds (``rescan_every``): disks are hot-plugged, and namespaces are created."""
         held = {device.device for claim in self.context.prepared().values() for device in claim.devices}
         found = [(folder, read_disk(folder)) for folder in namespaces(self.context.settings.sysfs)]
-        yield [disk for folder, disk in found if disk.name in held or not is_used_by_node(folder)]
+        free = [disk for folder, disk in found if disk.name in held or not is_used_by_node(folder)]
+        # the scheduler takes the first disk that fits: large ones are left for claims that need them
+        yield sorted(free, key=lambda disk: disk.size)
 
 
 class DiskConfig(dra.OpaqueConfig, api_version="nvme.example.com/v1"):

@@ -185,6 +185,13 @@ def devices(provider: Any, settings: Any, **context: Any) -> dict[str, Any]:
     return {device.name: device for pool in pools for device in pool.devices}
 
 
+def test_small_disks_are_published_first(tmp_path: Path) -> None:
+    nvme = module("nvme")
+    found = devices(nvme.Disks(), nvme.Settings(sysfs=tree("nvme", tmp_path), dev=tmp_path))
+
+    assert [disk.size // 10**9 for disk in found.values()] == [960, 960, 3840]
+
+
 @pytest.mark.parametrize("erased", [False, True])
 def test_disk_is_erased_by_its_id_not_by_its_name(tmp_path: Path, erased: bool) -> None:
     """After a reboot, the kernel may give the name to another disk, even to the one that the node boots from."""
