@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from dra_kit.kubernetes.values.json import Object
+from dra_kit.kubernetes.values.json import Object, value_at
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 _HISTORY: Final = 5_000
@@ -55,6 +55,18 @@ class StorageChange(Struct, frozen=True):
     previous: StoredObject | None
 
 
+INDEXED: Final = "spec.nodeName"
+"""The field by which objects are also found, as in Kubernetes' cache: each node lists and watches its own."""
+
+
+def _indexed_value(obj: Object) -> str:
+    """Return the value of the indexed field as field selectors read it, also in custom resources of any type."""
+    value = value_at(obj, ("spec", "nodeName"))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
 class Compacted(Exception):
     """The requested history was compacted."""
 
@@ -68,7 +80,9 @@ class Storage:
         self._objects: defaultdict[str, dict[str, StoredObject]] = defaultdict(dict)
         self._keys: defaultdict[str, list[str]] = defaultdict(list)
         self._history: deque[StorageChange] = deque(maxlen=_HISTORY)
-        self._listeners: defaultdict[str, list[Callable[[StorageChange], None]]] = defaultdict(list)
+        self._indexed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # keys, by resource and indexed value
+        # by resource and, for those that want no other, indexed value
+        self._listeners: defaultdict[tuple[str, str | None], list[Callable[[StorageChange], None]]] = defaultdict(list)
 
     def get(self, resource: str, key: str) -> StoredObject | None:
         """Return one object, None when it does not exist."""
@@ -88,6 +102,7 @@ class Storage:
     def delete(self, resource: str, key: str) -> StoredObject:
         """Remove an object, which must exist; return its last state."""
         previous = self._objects[resource].pop(key)
+        self._index(resource, key, previous, None)
         keys = self._keys[resource]
         del keys[bisect_left(keys, key)]
         self.revision += 1
@@ -108,6 +123,12 @@ class Storage:
         for resource, objects in self._objects.items():
             for key, stored in objects.items():
                 yield resource, key, stored
+
+    def items_indexed(self, resource: str, value: str, prefix: str = "") -> list[tuple[str, StoredObject]]:
+        """Return those of :meth:`items` whose indexed field has a value, without a look at the others."""
+        objects = self._objects[resource]
+        keys = self._indexed.get((resource, value), ())
+        return [(key, objects[key]) for key in sorted(keys) if key.startswith(prefix)]
 
     def items_at(self, revision: int, resource: str, prefix: str = "") -> list[tuple[str, StoredObject]]:
         """Return what :meth:`items` returned after a revision.
@@ -137,11 +158,22 @@ class Storage:
         later = takewhile(lambda change: change.revision > revision, reversed(self._history))
         return [change for change in later if change.resource == resource][::-1]
 
-    def listen(self, resource: str, listener: Callable[[StorageChange], None]) -> Callable[[], None]:
-        """Call a listener for every later change of a resource (all for ``*``); return what ends that."""
-        listeners = self._listeners[resource]
-        listeners.append(listener)
-        return lambda: listeners.remove(listener)
+    def listen(
+        self, resource: str, listener: Callable[[StorageChange], None], *, indexed: str | None = None
+    ) -> Callable[[], None]:
+        """Call a listener for every later change of a resource (all for ``*``); return what ends that.
+
+        With ``indexed``, only for changes of objects whose indexed field has this value, or had it before.
+        """
+        place = resource, indexed
+        self._listeners[place].append(listener)
+
+        def end() -> None:
+            self._listeners[place].remove(listener)
+            if not self._listeners[place]:
+                del self._listeners[place]
+
+        return end
 
     def restore(self, objects: Iterable[tuple[str, str, Object]]) -> None:
         """Take over objects of another storage, by resource and key, in place of those with the same keys.
@@ -155,7 +187,9 @@ class Storage:
             revision = _version_of(obj)
             if not revision:
                 revision = self.revision = self.revision + 1
-            self._objects[resource][key] = StoredObject(_with_version(obj, revision), revision)
+            stored = StoredObject(_with_version(obj, revision), revision)
+            self._index(resource, key, self._objects[resource].get(key), stored)
+            self._objects[resource][key] = stored
         for resource in {resource for resource, _, _ in taken}:
             self._keys[resource] = sorted(self._objects[resource])
         self.compact()
@@ -169,6 +203,7 @@ class Storage:
         """Delete all objects and the history without notifying watchers; the revision is not reset."""
         self._objects.clear()
         self._keys.clear()
+        self._indexed.clear()
         self.compact()
 
     def _put(self, type_: ChangeType, resource: str, key: str, obj: Object) -> StoredObject:
@@ -176,14 +211,30 @@ class Storage:
         self.revision += 1
         stored = StoredObject(_with_version(obj, self.revision), self.revision)
         self._objects[resource][key] = stored
+        self._index(resource, key, previous, stored)
         self._publish(StorageChange(self.revision, type_, resource, key, stored, previous))
         return stored
+
+    def _index(self, resource: str, key: str, before: StoredObject | None, after: StoredObject | None) -> None:
+        old = None if before is None else _indexed_value(before.object)
+        new = None if after is None else _indexed_value(after.object)
+        if old == new:
+            return
+        if old is not None:
+            keys = self._indexed[resource, old]
+            keys.discard(key)
+            if not keys:
+                del self._indexed[resource, old]
+        if new is not None:
+            self._indexed[resource, new].add(key)
 
     def _publish(self, change: StorageChange) -> None:
         if len(self._history) == self._history.maxlen:
             self.compacted = self._history[0].revision
         self._history.append(change)
-        for listener in (*self._listeners[change.resource], *self._listeners["*"]):
+        values = {_indexed_value(item.object) for item in (change.stored, change.previous) if item is not None}
+        places = [(change.resource, None), *((change.resource, value) for value in sorted(values)), ("*", None)]
+        for listener in [found for place in places for found in self._listeners.get(place, ())]:
             listener(change)
 
 

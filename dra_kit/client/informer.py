@@ -22,7 +22,7 @@ from dra_kit.client.resources import Resource
 from dra_kit.errors import Gone, KubeError, Unavailable
 
 log: logging.Logger = logging.getLogger(__name__)
-_SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server closes earlier counts as failed
+SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server closes earlier counts as failed
 
 
 class ObjectChange(Struct, frozen=True):
@@ -136,7 +136,7 @@ class Informer:
                         changes = self._take(event.object)
                 for change in changes:
                     yield change
-        if not changed and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
+        if not changed and time.monotonic() - begin < SHORT_WATCH_SECONDS:
             raise Unavailable(f"{self._title}: the server ended the watch at once; watch again")
         self._failures = 0
 
@@ -144,8 +144,7 @@ class Informer:
         seconds = self._retry[min(self._failures, len(self._retry) - 1)]
         log.log(logging.DEBUG if self._failures else logging.INFO, "watching again in %g s: %s", seconds, error)
         self._failures += 1
-        # without jitter, all watchers would return at the same time after a server outage
-        await asyncio.sleep(seconds * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
+        await asyncio.sleep(jittered(seconds))
 
     def _replace(self, found: Sequence[dict[str, Any]]) -> Iterator[ObjectChange]:
         present = {_key(obj) for obj in found}
@@ -213,8 +212,17 @@ RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 def retry_delay(attempt: int) -> float:
-    """Return the seconds to wait after a failed attempt; the first attempt is 0."""
-    return RETRY[min(attempt, len(RETRY) - 1)]
+    """Return the seconds to wait after a failed attempt, jittered; the first attempt is 0."""
+    return jittered(RETRY[min(attempt, len(RETRY) - 1)])
+
+
+def jittered(seconds: float, share: float = 0.5) -> float:
+    """Return this many seconds, or more by up to this share of them.
+
+    An outage of the API server, or a roll-out, puts all nodes of a cluster in step; without jitter they would stay so,
+    and send their requests all at once.
+    """
+    return seconds * random.uniform(1.0, 1.0 + share)  # noqa: S311 - no secret
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:

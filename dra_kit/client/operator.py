@@ -8,8 +8,9 @@ What kopf 1.45 does, and what this module does about it:
 * When it ends, it cancels every task of its event loop that is younger than itself; in the main thread it replaces the
   SIGTERM and SIGINT handlers for good; and after an error it kills the process ten minutes later. So it always runs in
   a separate thread and loop, :class:``KopfThread``, with that timer off.
-* It ends easily: 403, 404, 5xx or no connection for longer than its back-offs (54 s), an ERROR event of a watch. So it
-  can be started again, each life with a fresh registry and fresh settings.
+* It ends easily: 403, 404, 5xx or no connection for longer than its back-offs (a minute), an ERROR event of a watch.
+  So it can be started again, each life with a fresh registry and fresh settings. It waits between two requests that
+  fail, as long in each process, and not at all between two watches that the server ends at once.
 * A field selector whose key is spelt ``group/plural`` matches nothing, silently: the watch is cluster-wide.
   :func:``kopf_settings`` takes resources, and checks what it made of them.
 * Handlers of create, update, delete, resume and field, daemons and timers write annotations or finalizers; an event
@@ -24,6 +25,7 @@ import asyncio
 import concurrent.futures
 import importlib.abc
 import logging
+import math
 import re
 import sys
 import threading
@@ -37,6 +39,7 @@ from yarl import URL
 
 from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.credentials import Credentials
+from dra_kit.client.informer import SHORT_WATCH_SECONDS, jittered, retry_delay
 from dra_kit.client.resources import Resource
 from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
 
@@ -104,6 +107,10 @@ _SILENCE: Final = 330.0
 minute, which the API server does not guarantee: each node would reconnect all day long."""
 
 
+_ERROR_BACKOFFS: Final = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0)
+"""kopf's own seconds between attempts of a request, which are the same in each process."""
+
+
 class _Forgetful(ResourceMemories):
     """Stores no objects: kopf retains several KiB for each, needed only for change handlers, daemons and timers."""
 
@@ -141,6 +148,7 @@ def kopf_settings(
     settings.watching.chunk_size = chunk_size
     settings.watching.inactivity_timeout = _SILENCE
     settings.networking.request_timeout = 30.0
+    settings.networking.error_backoffs = [jittered(seconds) for seconds in _ERROR_BACKOFFS]
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # otherwise one line for each call of a handler
     for resource, selector in (field_selectors or {}).items():
         key = (resource.group, resource.version, resource.plural)
@@ -186,9 +194,9 @@ class KopfThread:
     Args:
         build: called in the thread before each run; returns a fresh registry and fresh settings. Objects of an earlier
             run must not be used again.
-        backoff: seconds to wait before the first, second ... restart, the last value repeats. It starts over after
-            a run that watched for longer than the longest of them. Empty: a single run, whose error :meth:`run` raises,
-            so that the process exits and its pod is restarted.
+        backoff: seconds to wait before the first, second ... restart, jittered; the last value repeats. It starts over
+            after a run that watched for longer than the longest of them. Empty: a single run, whose error :meth:`run`
+            raises, so that the process exits and its pod is restarted.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
         events_only: all handlers are of watch events: nothing of the objects is stored.
         memo: called in the thread's loop before each run, with its registry; handlers of that run get the result, or a
@@ -287,7 +295,7 @@ class KopfThread:
                 break
             if session.watched and time.monotonic() - began > max(self._backoff):
                 attempt = 0
-            self._stopping.wait(self._backoff[min(attempt, len(self._backoff) - 1)])
+            self._stopping.wait(jittered(self._backoff[min(attempt, len(self._backoff) - 1)]))
             attempt += 1
         self._on_end()
 
@@ -394,6 +402,7 @@ class KopfSession:
         self._credentials = credentials
         self._http: aiohttp.ClientSession | None = None
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        self._opened: dict[str, tuple[float, int]] = {}  # by path: when, and the number of short watches before it
 
     def open(self) -> aiohttp.ClientSession:
         """Open the session, in the loop that uses it, and return it for kopf."""
@@ -418,6 +427,7 @@ class KopfSession:
         if self._credentials.connection.tls_server_name:
             request.server_hostname = self._credentials.connection.tls_server_name
         if "watch" in request.url.query:
+            await self._rest(request.url.path)
             response = await self._answered(request, handler)
             self._streams = [stream for stream in self._streams if not stream.is_closing()]
             if response.connection is not None and response.connection.transport is not None:
@@ -425,6 +435,14 @@ class KopfSession:
             return response
         async with self._turn:
             return await self._answered(request, handler)
+
+    async def _rest(self, path: str) -> None:
+        """Wait before a watch that follows a short one: kopf watches again at once, also when each watch is ended."""
+        opened, short = self._opened.get(path, (-math.inf, 0))
+        short = short + 1 if time.monotonic() - opened < SHORT_WATCH_SECONDS else 0
+        if short:
+            await asyncio.sleep(retry_delay(short - 1))
+        self._opened[path] = time.monotonic(), short
 
     async def _answered(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType

@@ -248,7 +248,7 @@ class SliceWatch:
 
         self._thread = thread = KopfThread(
             self._credentials,
-            lambda: _watch_slices(self._driver, self._node_name, self._publisher.look_again, loop),
+            lambda: _watch_slices(self._driver, self._node_name, self._publisher, loop),
             # changes between the publisher's list and kopf's list produce no event
             watching=look_again,
         )
@@ -265,16 +265,18 @@ def _import_kopf() -> None:
 
 
 def _watch_slices(
-    driver: str, node_name: str, look_again: Callable[[], None], loop: asyncio.AbstractEventLoop
+    driver: str, node_name: str, publisher: Publisher, loop: asyncio.AbstractEventLoop
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
     """Return registry and settings of one kopf run, which watches only this driver's slices of this node."""
     from dra_kit.client.operator import kopf, kopf_settings, on_event
 
     registry = kopf.OperatorRegistry()
 
-    async def slice_changed(event: EventType, _: Mapping[str, Any]) -> None:
-        if event is not None:  # the publisher has listed the initial state itself
-            look_again()
+    async def slice_changed(event: EventType, item: Mapping[str, Any]) -> None:
+        if event == "DELETED":
+            publisher.look_again()
+        elif event is not None:  # the publisher has listed the initial state itself
+            publisher.changed(item)
 
     on_event(registry, RESOURCE_SLICES, slice_changed, id="slice-changed", loop=loop)
     return registry, kopf_settings({RESOURCE_SLICES: field_selector(driver, node_name)})

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool, is_published_alike
 from dra_kit.client.api import Client, ServerFeatures
-from dra_kit.client.informer import retry_delay, wait_for_event
+from dra_kit.client.informer import jittered, retry_delay, wait_for_event
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
 from dra_kit.kubernetes.resource import v1
@@ -43,6 +43,9 @@ CHECK_AFTER_WRITE: Final = 35.0
 """Seconds after a write until the slices are checked again: a restarting kubelet may delete them unnoticed."""
 CHECK_EVERY: Final = 600.0
 """Seconds between two checks when nothing happens."""
+BURST: Final = 20
+"""Changes that are written at once; a device that comes and goes without end gets one write per ``PACE`` seconds."""
+PACE: Final = 5.0
 REPORT_AGAIN: Final = 60.0
 """Seconds until the same error is reported again."""
 _BAD_REQUEST: Final = 400
@@ -83,6 +86,7 @@ class Publisher:
         self._logged: set[str] = set()
         self._uids: set[str] = set()  # known UIDs of our slices
         self._backoff = OverwriteBackoff()
+        self._pace = WritePace()
         self._logged_at = 0.0
         self.last_error: str = ""
         self.record: PublicationCounts = record or PublicationCounts()
@@ -101,6 +105,13 @@ class Publisher:
         if self.wanted is not None:
             self._changed.set()
 
+    def changed(self, item: Mapping[str, Any]) -> None:
+        """Check again because a slice is now this, unless it is what this publisher has just stored."""
+        metadata = item["metadata"]
+        accepted = self._accepted.get(metadata["name"])
+        if accepted is None or accepted.stored.metadata.resource_version != metadata.get("resourceVersion"):
+            self.look_again()
+
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the first inventory is published."""
         attempt = 0
@@ -108,7 +119,7 @@ class Publisher:
         delay: float | None = None
         while True:
             await self._wait(at_least, delay)
-            await asyncio.sleep(SETTLE + self._backoff.seconds())
+            await asyncio.sleep(max(SETTLE + self._backoff.seconds(), self._pace.seconds()))
             self._changed.clear()
             self._renewed.clear()
             try:
@@ -117,7 +128,7 @@ class Publisher:
                 # retrying does not help if the content is rejected; a new inventory may
                 rejected = isinstance(error, Invalid | ConfigurationError)
                 at_least = retry_delay(attempt)
-                delay = CHECK_EVERY if rejected else at_least
+                delay = jittered(CHECK_EVERY) if rejected else at_least
                 attempt += 1
                 self.record.results["error"] += 1
                 self._report(error, delay)
@@ -125,7 +136,9 @@ class Publisher:
             self.record.results["success"] += 1
             self.record.last_success = time.time()
             attempt, at_least, self.last_error = 0, 0.0, ""
-            delay = self._check_after_write if wrote else CHECK_EVERY
+            delay = jittered(self._check_after_write if wrote else CHECK_EVERY)
+            if wrote:
+                self._pace.wrote()
             ready.set()
             if not self._renewed.is_set():
                 self.up_to_date.set()
@@ -489,6 +502,32 @@ class OverwriteBackoff:
         if self.in_a_row < 2 or time.monotonic() - self._lost_at > LOSSES_FORGOTTEN:
             return 0.0
         return retry_delay(self.in_a_row - 2)
+
+
+class WritePace:
+    """Limits how often a changing inventory is written: ``BURST`` times at once, then every ``PACE`` seconds.
+
+    Each write reaches the schedulers and, in a cluster of many nodes, competes with those of all others. What changes
+    meanwhile is in the next write.
+    """
+
+    def __init__(self) -> None:
+        self._left = float(BURST)
+        self._at = time.monotonic()
+
+    def wrote(self) -> None:
+        """Count a write."""
+        self._refill()
+        self._left -= 1.0
+
+    def seconds(self) -> float:
+        """Return how long to wait before the next write."""
+        self._refill()
+        return max(0.0, (1.0 - self._left) * PACE)
+
+    def _refill(self) -> None:
+        now = time.monotonic()
+        self._left, self._at = min(self._left + (now - self._at) / PACE, float(BURST)), now
 
 
 NOT_PUBLISHED: Final = "slices not published"

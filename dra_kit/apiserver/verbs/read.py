@@ -17,7 +17,7 @@ from dra_kit.apiserver.kinds.kind import Kind, readers
 from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_resource_version, too_large
 from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector
 from dra_kit.apiserver.status_errors import StatusError, bad_request, expired, invalid_object
-from dra_kit.apiserver.storage import Compacted, StorageChange, StoredObject
+from dra_kit.apiserver.storage import INDEXED, Compacted, StorageChange, StoredObject
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
@@ -53,6 +53,11 @@ class ListSelection(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.labels) or bool(self.fields)
+
+    @property
+    def indexed(self) -> str | None:
+        """The value that all of them have in the indexed field; None if they may differ in it."""
+        return self.fields.value(INDEXED)
 
     def matches(self, obj: Object) -> bool:
         """Return whether a stored object is one of them; its key is not compared."""
@@ -137,10 +142,13 @@ def _page(api: Api, kind: Kind, query: Query, selection: ListSelection) -> _Page
             raise too_large(revision, storage.revision)
         exact = match == "Exact" or (not match and limit and version not in {"", "0"})
         revision = revision if exact else storage.revision
-    try:
-        found = storage.items_at(revision, kind.resource, selection.prefix)
-    except Compacted:
-        raise expired(CONTINUE_EXPIRED if token else EXPIRED) from None
+    if selection.indexed is not None and revision == storage.revision:
+        found = storage.items_indexed(kind.resource, selection.indexed, selection.prefix)
+    else:
+        try:
+            found = storage.items_at(revision, kind.resource, selection.prefix)
+        except Compacted:
+            raise expired(CONTINUE_EXPIRED if token else EXPIRED) from None
     if start > selection.prefix:
         found = [(key, stored) for key, stored in found if key >= start]
     page: list[StoredObject] = []
@@ -272,11 +280,15 @@ class WatchStream:
             except Compacted:
                 self._failure = expired(f"too old resource version: {options.version} ({storage.compacted})")
         self._room = len(self._pending) + PENDING
-        self._stop: Callable[[], None] | None = storage.listen(kind.resource, self._on_change)
+        self._stop: Callable[[], None] | None = storage.listen(
+            kind.resource, self._on_change, indexed=self._selection.indexed
+        )
 
     def _on_change(self, change: StorageChange) -> None:
         if change.revision <= self._options.version:
             return  # the watch begins with a version that has not been yet
+        if next(self._selected(change), None) is None:
+            return  # with a watch of each node, nearly all changes are for others
         if len(self._pending) < self._room:
             self._pending.append(change)
         else:  # its client is too slow, and finds the rest when it watches again or lists

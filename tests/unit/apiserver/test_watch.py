@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import aiohttp
 import pytest
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from dra_kit.apiserver.api import ALL_VERSIONS, KINDS
 from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.selectors import reader
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.apiserver.storage import Storage
+from dra_kit.apiserver.storage import INDEXED, Storage, StorageChange
 from dra_kit.apiserver.verbs.read import PENDING
 from dra_kit.client.api import Client, WatchEvent
 from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
@@ -160,6 +162,83 @@ async def test_a_watch_that_falls_behind_ends(server: ApiServer, client: Client,
         assert await watching == []
     listed = await client.list(CONFIG_MAPS)
     assert listed.items[-1]["data"] == {"number": str(PENDING)}
+
+
+async def test_changes_that_a_watch_does_not_select_are_not_kept_for_it(server: ApiServer, client: Client) -> None:
+    """In a cluster of many nodes, nearly all changes are for other watches."""
+    storage, idle = server.api.storage, listeners(server)
+    storage.create("configmaps", "default/often", config_map("often", uid="often"))
+    version = (await client.list(CONFIG_MAPS)).resource_version
+    events = client.watch(CONFIG_MAPS, field_selector="metadata.name=seldom", resource_version=version)
+    async with aclosing(events):
+        first = asyncio.create_task(take(events, 1))
+        await eventually(lambda: listeners(server) > idle)
+        for number in range(PENDING + 1):
+            storage.update("configmaps", "default/often", config_map("often", {"number": str(number)}, uid="often"))
+        assert listeners(server) > idle, "the watch goes on"
+        storage.create("configmaps", "default/seldom", config_map("seldom", uid="seldom"))
+        assert await first == [("ADDED", "seldom")]
+
+
+def named(name: str, node: str, value: int = 0) -> dict[str, Any]:
+    spec = {"nodeName": node} if node else {}
+    return {"metadata": {"name": name}, "spec": spec, "value": value}
+
+
+nodes = st.sampled_from(["", "node-1", "node-2"])
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["put", "delete"]), nodes), max_size=30))
+def test_the_index_finds_what_a_look_at_each_object_finds(changes: list[tuple[str, str, str]]) -> None:
+    """The changes that a listener of one node gets are those of objects that are its own, or were."""
+    storage = Storage()
+    heard: list[tuple[str, str]] = []
+    everything: list[StorageChange] = []
+    end = storage.listen("things", lambda change: heard.append((change.type, change.key)), indexed="node-1")
+    storage.listen("things", everything.append)
+    for number, (key, action, node) in enumerate(changes):
+        if action == "put":
+            write = storage.create if storage.get("things", key) is None else storage.update
+            write("things", key, named(key, node, number))
+        elif storage.get("things", key) is not None:
+            storage.delete("things", key)
+        for value in ("", "node-1", "node-2"):
+            found = [key for key, _ in storage.items_indexed("things", value)]
+            assert found == [
+                key for key, item in storage.items("things") if item.object["spec"].get("nodeName", "") == value
+            ]
+    concerned = [
+        (change.type, change.key)
+        for change in everything
+        if any(item and item.object["spec"].get("nodeName") == "node-1" for item in (change.stored, change.previous))
+    ]
+    assert heard == concerned
+    end()
+    storage.create("things", "z", named("z", "node-1"))
+    assert heard == concerned
+
+
+@pytest.mark.parametrize("value", [None, "", "a", True, False, 0, 7])
+def test_the_index_reads_a_value_as_field_selectors_do(value: object) -> None:
+    storage, item = Storage(), {"metadata": {"name": "a"}, "spec": {"nodeName": value}}
+    storage.create("things", "a", item)
+    assert [key for key, _ in storage.items_indexed("things", reader(INDEXED)(item))] == ["a"]
+
+
+def test_a_watch_of_one_node_costs_nothing_when_others_change() -> None:
+    """As many calls as there are watches that want the change: their number, not that of all nodes, decides."""
+    storage = Storage()
+    calls = 0
+
+    def heard(_: StorageChange) -> None:
+        nonlocal calls
+        calls += 1
+
+    for number in range(1000):
+        storage.listen("things", heard, indexed=f"node-{number}")
+    for number in range(10):
+        storage.create("things", f"of-{number}", named(f"of-{number}", f"node-{number}"))
+    assert calls == 10
 
 
 writes = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "delete"])), max_size=25)

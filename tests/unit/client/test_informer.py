@@ -140,7 +140,7 @@ async def test_rejected_watches_back_off_although_lists_succeed(
 
 async def test_long_watch_resets_the_backoff(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("dra_kit.client.informer._SHORT_WATCH_SECONDS", 0.0)
+    monkeypatch.setattr("dra_kit.client.informer.SHORT_WATCH_SECONDS", 0.0)
     away = status(503, "ServiceUnavailable", "away")
     async with served(away, away, pods(5), stream(), away, pods(6, pod("a", 6)), HANG) as wire:
         follower = Informer(wire.client(), PODS, retry=(0.01, 0.02, 0.03))

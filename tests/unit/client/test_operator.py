@@ -245,6 +245,42 @@ class TestWatching:
         assert thread.lives == 1
 
 
+class TestPace:
+    async def test_short_watches_are_further_and_further_apart(
+        self, api: OperatorApi, start: Start, seen: Seen, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A server that ends each watch at once gets no watches without a pause: kopf itself makes none."""
+        attempts: list[int] = []
+
+        def recorded(attempt: int) -> float:
+            attempts.append(attempt)
+            return 0.0
+
+        monkeypatch.setattr("dra_kit.client.operator.SHORT_WATCH_SECONDS", LONG)
+        monkeypatch.setattr("dra_kit.client.operator.retry_delay", recorded)
+        start(anonymous(api), builder(seen))
+        for rests in range(4):
+            await eventually(lambda: len(attempts) == rests and api.watching())  # noqa: B023 - it ends before
+            api.cut()
+        await eventually(lambda: len(attempts) == 4)
+        assert attempts == [0, 1, 2, 3]
+
+    async def test_a_watch_after_a_long_one_begins_at_once(
+        self, api: OperatorApi, start: Start, seen: Seen, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dra_kit.client.operator.SHORT_WATCH_SECONDS", 0.0)
+        monkeypatch.setattr("dra_kit.client.operator.retry_delay", lambda attempt: LONG)
+        start(anonymous(api), builder(seen))
+        await eventually(api.watching)
+        api.cut()
+        await eventually(lambda: sum("watch" in query for _, _, query, _ in api.requests) == 2)
+
+    def test_processes_do_not_repeat_their_requests_in_step(self) -> None:
+        one, other = (list(kopf_settings().networking.error_backoffs) for _ in range(2))  # type: ignore[arg-type]
+        assert one != other
+        assert len(one) == 8
+
+
 class TestLives:
     async def test_403_stops_kopf_until_it_is_allowed_again(
         self, api: OperatorApi, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture

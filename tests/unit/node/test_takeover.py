@@ -503,6 +503,7 @@ def test_takeover_after_the_settle_time(outlived: int, spells: list[tuple[str, f
     with (
         tempfile.TemporaryDirectory() as directory,
         mock.patch("dra_kit.node.processes.LOOK_EVERY", 1.0),
+        mock.patch("dra_kit.client.informer.jittered", lambda seconds: seconds),
         asyncio.Runner(loop_factory=MadeUpTime) as runner,
     ):
         preceded, at = runner.run(played(Path(directory)))

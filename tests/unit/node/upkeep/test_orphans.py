@@ -93,7 +93,20 @@ async def test_a_claim_that_the_kubelet_lists_is_never_released(node: Node, cloc
         assert node.records() == ["lunch"]
         kubelet_lists(node)
         await agent.orphans.look()
+        assert node.records() == ["lunch"]
+        clock.now += 600.0
+        await agent.orphans.look()
         assert node.records() == []
+
+
+async def test_claims_that_the_kubelet_lists_cost_no_requests(node: Node, clock: Clock) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(), orphan_after=600.0) as agent:
+        await node.prepare(lunch, dinner)
+        kubelet_lists(node, lunch)
+        asked = node.gets(lunch), node.gets(dinner)
+        await agent.orphans.look()
+        assert (node.gets(lunch), node.gets(dinner)) == (asked[0], asked[1] + 1)
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"Data": "{}", "Checksum": 1}', None])
