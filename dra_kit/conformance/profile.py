@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 
 FILE: Final = "conformance.yaml"
 """The profile in a driver's project."""
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 class _Model(BaseModel):
@@ -56,6 +58,40 @@ def _any(found: list[str], pattern: str) -> bool:
     return any(fnmatchcase(text, pattern) for text in found)
 
 
+def printed_edits(text: str, mark: str) -> SpecEdits:
+    """Return what a container printed after the lines that begin with a mark."""
+    parts: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith(mark):
+            lines = parts.setdefault(line.removeprefix(mark), [])
+        elif parts:
+            lines.append(line)
+    mounts = [words[4] for line in parts.get("mounts", ()) if len(words := line.split(" ")) > 4]
+    return SpecEdits(
+        env=tuple(item for item in "\n".join(parts.get("env", ())).rstrip("\n").split("\0") if item),
+        mounts=tuple(
+            Mount(host_path="", container_path=_OCTAL.sub(lambda found: chr(int(found[1], 8)), path)) for path in mounts
+        ),
+        device_nodes=tuple(DeviceNode(path=path) for path in parts.get("files", ())),
+    )
+
+
+def injected(having: SpecEdits, without: SpecEdits) -> list[str]:
+    """Return what only the first of two containers has, in words."""
+
+    def only(ours: Iterator[str], others: Iterator[str], what: str) -> list[str]:
+        known = set(others)
+        return [f"{what} {item}" for item in ours if item not in known]
+
+    return [
+        *only(iter(having.env), iter(without.env), "variable"),
+        *only(
+            (item.container_path for item in having.mounts), (item.container_path for item in without.mounts), "mount"
+        ),
+        *only((item.path for item in having.device_nodes), (item.path for item in without.device_nodes), "file"),
+    ]
+
+
 class OpaqueSetting(_Model):
     """Opaque parameters of the driver, and what a container gets because of them."""
 
@@ -93,6 +129,7 @@ class DriverProfile(_Model):
         restored_within: seconds in which the driver restores slices that others change.
         without_devices: variables of the driver's environment with which it finds no device; None if there are none.
         metadata_updated_within: seconds after a prepare in which the driver updates device metadata; None for never.
+        pod_within: seconds in which a pod in a real cluster is scheduled, prepared, started or ended, each.
         rbac: the rights that the driver has in a cluster; None if they are not known here.
         api_versions: versions of resource.k8s.io, each of which is enough for the driver.
     """
@@ -111,6 +148,7 @@ class DriverProfile(_Model):
     restored_within: float = Field(default=90.0, gt=0)
     without_devices: dict[str, str] | None = None
     metadata_updated_within: float | None = Field(default=None, gt=0)
+    pod_within: float = Field(default=120.0, gt=0)
     rbac: DriverRights | None = None
     api_versions: list[Literal["v1", "v1beta2", "v1beta1"]] = ["v1"]
 

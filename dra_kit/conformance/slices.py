@@ -244,13 +244,13 @@ async def s6(bench: Workbench) -> None:
     """Compare generations and numbers of slices."""
     await published(bench)
     end = time.monotonic() + bench.profile.restored_within
-    while problems := _of_pools(slices := await own_slices(bench)):
+    while problems := problems_of_pools(slices := await own_slices(bench)):
         if time.monotonic() > end:
             raise CheckFailure(*problems, *map(shown_slice, slices))
         await asyncio.sleep(_POLL)
 
 
-def _of_pools(slices: Sequence[Slice]) -> list[str]:
+def problems_of_pools(slices: Sequence[Slice]) -> list[str]:
     """Return in what pools differ from the rule of generations."""
     problems = []
     for pool in sorted({item["spec"]["pool"]["name"] for item in slices}):
