@@ -28,6 +28,7 @@ from dra_kit.conformance.real_cluster import IMAGE, RealClusterSettings, judge_i
 from dra_kit.conformance.subject import DriverUnderTest, SimulatedNode, command_of_target
 from dra_kit.diagnosis.node_checks import NRI_SOCKET
 from dra_kit.errors import ConfigurationError
+from dra_kit.project.rendering import chart_directory
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands
 from dra_kit.sandbox.drivers.project import project_of
@@ -218,7 +219,7 @@ async def _judge_in_cluster(
                 nri=NRI_SOCKET,
                 mark=mark_of(directory),
             )
-            subject = DriverUnderTest(starter(places), places)
+            subject = DriverUnderTest(starter(places), places, settings.profile.environment)
             await subject.start()
             stack.push_async_callback(subject.stop)
             settings = replace(settings, last_output=subject.last_output)
@@ -282,4 +283,7 @@ def _profile(target: str | None, file: Path | None) -> DriverProfile:
     profile = read_profile(file) if file is not None else DriverProfile()
     if profile.device_classes is None and project is not None and project.classes:
         profile = profile.model_copy(update={"device_classes": project.classes[0]})
+    if profile.rbac is not None and not profile.rbac.manifests and profile.rbac.chart is None:
+        rights = profile.rbac.model_copy(update={"chart": chart_directory()})
+        profile = profile.model_copy(update={"rbac": rights})
     return profile

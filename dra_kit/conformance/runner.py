@@ -153,7 +153,8 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
         )
         kubelet = ConformanceKubelet(places.root)
         stack.push_async_callback(kubelet.close)
-        subject = DriverUnderTest(settings.command(places) if settings.command is not None else None, places)
+        command = settings.command(places) if settings.command is not None else None
+        subject = DriverUnderTest(command, places, settings.profile.environment)
         stack.push_async_callback(subject.kill)
         bench = Workbench(settings.profile, places, cluster, kubelet, subject)
         if settings.command is None:

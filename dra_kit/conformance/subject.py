@@ -170,11 +170,15 @@ class DriverUnderTest:
     Args:
         command: starts it; None if it is started by others, and then it can be neither stopped nor restarted.
         places: of the node.
+        environment: further variables of its environment.
     """
 
-    def __init__(self, command: DriverCommand | None, places: SimulatedNode) -> None:
+    def __init__(
+        self, command: DriverCommand | None, places: SimulatedNode, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._command = command
         self._places = places
+        self._environment = dict(environment or {})
         self._started = 0
         self.instances: list[DriverInstance] = []
 
@@ -225,7 +229,12 @@ class DriverUnderTest:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *words,
-                    env=os.environ | self._places.environment(pod_uid) | self._command.environment(known),
+                    env={
+                        **os.environ,
+                        **self._places.environment(pod_uid),
+                        **self._command.environment(known),
+                        **self._environment,
+                    },
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

@@ -97,11 +97,12 @@ def clean(plane: Plane, driver: str) -> Iterator[None]:
     ("example", "driver", "settings"),
     [
         ("gpu", "gpu.nvidia.com", ["--fake-gpus", "h100"]),
-        pytest.param("cpu", "dra.cpu", [], marks=pytest.mark.alone),
-        pytest.param("nic", "nic.example.com", ["--interfaces", "dkit-nic0"], marks=pytest.mark.alone),
+        ("cpu", "dra.cpu", []),
+        ("nic", "nic.example.com", ["--interfaces", "dkit-nic0"]),
     ],
 )
 @pytest.mark.usefixtures("interface")
+@pytest.mark.alone  # other tests run drivers with these names; one of them pins every container of the node
 def test_drivers_of_the_examples_pass_every_check_on_this_machine(
     example: str, driver: str, settings: list[str], node_plane: Plane, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import grpc
@@ -68,6 +69,12 @@ class Api:
         self._server = cluster["server"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
+        if "client-certificate-data" in self._user:
+            with NamedTemporaryFile() as file:  # it has mode 0600
+                for item in ("client-certificate-data", "client-key-data"):
+                    file.write(base64.b64decode(self._user[item]))
+                file.flush()
+                self._tls.load_cert_chain(file.name)
         self._version = ""
 
     @property
@@ -85,9 +92,9 @@ class Api:
         return f"/apis/resource.k8s.io/{self.version}/{path}"
 
     def call(self, path: str, body: Mapping[str, Any] | None = None, method: str = "") -> dict[str, Any]:
-        headers = {
-            "Authorization": f"Bearer {self._user['token']}", "Content-Type": "application/json", "User-Agent": DRIVER,
-        }  # fmt: skip
+        headers = {"Content-Type": "application/json", "User-Agent": DRIVER}
+        if "token" in self._user:
+            headers["Authorization"] = f"Bearer {self._user['token']}"
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self._server + path, data, headers, method=method or None)  # noqa: S310
         with urllib.request.urlopen(request, context=self._tls, timeout=20) as answer:  # noqa: S310
@@ -767,6 +774,7 @@ def main() -> None:
     directory = Path(os.environ["KUBELET_PLUGINS_DIRECTORY_PATH"], DRIVER)
     directory.mkdir(parents=True, exist_ok=True)
     registry, cdi = Path(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"]), Path(os.environ["CDI_ROOT"])
+    cdi.mkdir(parents=True, exist_ok=True)  # a node without any other driver has none
     endpoint = directory / (f"dra-{uid}{'-' * 60 * has('R8')}.sock" if uid else "dra.sock")
     registrar = registry / (f"{DRIVER}-{uid}-reg.sock" if uid else f"{DRIVER}-reg.sock")
     ended = directory / "ended"
