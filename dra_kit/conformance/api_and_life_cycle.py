@@ -143,7 +143,7 @@ async def _objects(bench: Workbench, rights: DriverRights) -> list[tuple[str, di
     """Return the objects of the manifests or of the chart, each with its position.
 
     Raises:
-        CheckNotApplicable: there is no helm.
+        CheckNotApplicable: helm is not installed.
         CheckBlocked: they cannot be read.
     """
     try:

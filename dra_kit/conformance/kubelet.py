@@ -279,7 +279,7 @@ async def connects(path: str) -> bool:
 
 
 class KubeletMetrics(Struct, frozen=True):
-    """What a kubelet's metrics tell of plugins: name, labels and value of each sample."""
+    """What a kubelet's metrics contain about plugins: name, labels and value of each sample."""
 
     samples: Sequence[tuple[str, Mapping[str, str], float]]
 

@@ -1,6 +1,6 @@
 """Group C: the behaviours of KEP-5970 in a real cluster, seen through its API server only.
 
-The scheduler allocates, the kubelet prepares, and a container prints what it got. What no API object tells, such as the
+The scheduler allocates, the kubelet prepares, and a container prints what it got. What no API object shows, such as the
 registration, is read in the kubelet's metrics (``nodes/proxy``) and in its Events on pods. Sources: Kubernetes 1.37,
 ``pkg/kubelet/cm/dra/manager.go`` and ``pkg/kubelet/pluginmanager/metrics``.
 """
@@ -27,6 +27,7 @@ from dra_kit.client.resources import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    SERVICE_ACCOUNTS,
     Resource,
 )
 from dra_kit.client.transport import ClientRequest
@@ -102,7 +103,7 @@ class ClusterBench:
     Args:
         client: may create namespaces, pods, claims and classes.
         settings: of the run.
-        progress: is told what could not be removed.
+        progress: is notified of what could not be removed.
     """
 
     def __init__(self, client: Client, settings: RealClusterSettings, progress: RunProgress) -> None:
@@ -210,7 +211,7 @@ class ClusterBench:
             await asyncio.sleep(self.settings.poll)
         return True
 
-    # --- what the cluster tells
+    # --- what the cluster shows
 
     async def slices(self) -> list[Object]:
         """Return the driver's slices: those of the node, and those of several nodes."""
@@ -271,7 +272,7 @@ class ClusterBench:
         own.sort(key=lambda item: int(item["metadata"].get("resourceVersion") or 0))
         return list(dict.fromkeys((str(item.get("reason", "")), str(item.get("note", ""))) for item in own))
 
-    async def told(self, pod: ClaimedPod) -> list[str]:
+    async def evidence(self, pod: ClaimedPod) -> list[str]:
         """Return what conditions, containers and Events say of a pod, for evidence."""
         lines: list[str] = []
         with suppress(NotFound):
@@ -323,8 +324,8 @@ class ClusterBench:
         while True:
             try:
                 await self.client.create(PODS, self._manifest(pod))
-            except Forbidden as error:
-                if "serviceaccount" not in str(error) or time.monotonic() > end:
+            except Forbidden:
+                if time.monotonic() > end or not await self._gone(SERVICE_ACCOUNTS, "default"):
                     raise
                 await asyncio.sleep(self.settings.poll)
             else:
@@ -374,7 +375,7 @@ class ClusterBench:
         if not await self.until(results, self.profile.pod_within):
             raise CheckFailure(
                 f"no device is allocated to a claim of class {self._class} within {self.profile.pod_within:g} s",
-                *await self.told(pod),
+                *await self.evidence(pod),
             )
         pod.devices = {(item["pool"], item["device"]) for item in found if item["driver"] == self.driver}
         if not pod.devices:
@@ -388,7 +389,9 @@ class ClusterBench:
             CheckFailure: it has not in time.
         """
         if not await self.until(lambda: self._reached(pod, _is_prepared), self.profile.pod_within):
-            raise CheckFailure(f"the claim is not prepared within {self.profile.pod_within:g} s", *await self.told(pod))
+            raise CheckFailure(
+                f"the claim is not prepared within {self.profile.pod_within:g} s", *await self.evidence(pod)
+            )
 
     async def running(self, pod: ClaimedPod) -> None:
         """Wait until both containers of a pod run.
@@ -399,15 +402,15 @@ class ClusterBench:
         """
         if await self.until(lambda: self._reached(pod, _runs), self.profile.pod_within):
             return
-        told = await self.told(pod)
-        if any(reason in line for line in told for reason in _NO_IMAGE):
-            raise CheckBlocked("\n".join([f"image {self.settings.image} is missing; name one by --image", *told]))
-        raise CheckFailure(f"the containers do not run within {self.profile.pod_within:g} s", *told)
+        lines = await self.evidence(pod)
+        if any(reason in line for line in lines for reason in _NO_IMAGE):
+            raise CheckBlocked("\n".join([f"image {self.settings.image} is missing; name one by --image", *lines]))
+        raise CheckFailure(f"the containers do not run within {self.profile.pod_within:g} s", *lines)
 
     async def _reached(self, pod: ClaimedPod, condition: Callable[[Mapping[str, Any]], bool]) -> bool:
         found = (await self.client.get(PODS, pod.name, self.namespace)).get("status", {})
         if found.get("phase") == "Failed":
-            raise CheckFailure("the pod failed", *await self.told(pod))
+            raise CheckFailure("the pod failed", *await self.evidence(pod))
         return condition(found)
 
     async def seen(self, pod: ClaimedPod, container: str) -> SpecEdits:
@@ -529,7 +532,7 @@ async def c1(bench: ClusterBench) -> None:
 
     reason = f"no registered socket in the metrics of the kubelet of {bench.node} has the name of the driver"
     if not bench.node:
-        reason = "no node is known whose kubelet tells of the driver; name one by --node"
+        reason = "no node with devices of the driver is known, so that no kubelet is asked; name one by --node"
     try:
         if bench.node and await bench.until(registered, bench.profile.start_within):
             return
@@ -539,12 +542,12 @@ async def c1(bench: ClusterBench) -> None:
     try:
         await bench.result("C4")
     except CheckFailure:
-        notes = [note for told, note in await bench.events(await bench.first()) if told == _NOT_PREPARED]
+        notes = [note for reason_of, note in await bench.events(await bench.first()) if reason_of == _NOT_PREPARED]
         unknown = [note for note in notes if f"DRA driver {bench.driver} is not registered" in note]
         if unknown:
             raise CheckFailure(reason, *unknown, *bench.settings.last_output()) from None
         if not notes:
-            raise CheckBlocked(f"{reason}, and no Event tells why the claim is not prepared: see C4") from None
+            raise CheckBlocked(f"{reason}, and no Event has the reason why the claim is not prepared: see C4") from None
     except CheckBlocked as blocked:
         raise CheckBlocked(f"{reason}, and no pod shows it: {blocked}") from None
 
@@ -621,7 +624,7 @@ async def c6(bench: ClusterBench) -> None:
         for status, count in metrics.calls(bench.driver, "NodeUnprepareResources").items():
             if more := count - bench.calls_before.get(status, 0):
                 lines.append(f"calls of NodeUnprepareResources with status {status}: {more}")
-    raise CheckFailure(*lines, *await bench.told(pod))
+    raise CheckFailure(*lines, *await bench.evidence(pod))
 
 
 async def c7(bench: ClusterBench) -> None:

@@ -56,7 +56,7 @@ def has(fault: str) -> bool:
 
 
 def has_ended(context: Any) -> bool:
-    """Whether nobody waits for the answer of a call any more; the server may see a deadline later than the client."""
+    """Whether the caller does not wait any more; the server may see a deadline later than the client."""
     return not context.is_active() or context.time_remaining() == 0
 
 

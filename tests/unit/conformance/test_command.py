@@ -47,6 +47,14 @@ def shown(*arguments: str) -> tuple[int, str]:
             ["--command", "true {nodes}"],
             'has the unknown placeholder {nodes}; did you mean "node"?',
         ),
+        (["--cluster"], "Name the driver: --driver, or driver in the file of --profile."),
+        (["--cluster", "--socket-dir", "."], "--cluster does not work with --socket-dir"),
+        (["--cluster", "--command", "true"], "--command requires --here with --cluster"),
+        (["--cluster", "--here", "--driver", "x"], "--here requires one driver to start: a TARGET or --command."),
+        (["--cluster", "--here", "--command", "true"], "--here requires --node"),
+        (["--cluster", "--driver", "x", "--only", "R1"], "--only R1: R1 is checked without --cluster only"),
+        (["--command", "true", "--image", "x"], "--image requires --cluster."),
+        (["--command", "true", "--driver", "x"], "--driver requires --cluster."),
         (["--command", "no-such-driver"], "program no-such-driver is not in the PATH"),
         (["--command", "A=b"], "names no program"),
         (["--command", "'x"], "is invalid: no closing quotation"),
@@ -63,6 +71,20 @@ def test_unknown_field_of_a_profile_is_named(tmp_path: Path) -> None:
     file.write_text("deviceclass: gpu\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"profile .* is invalid: deviceclass: Extra inputs"):
         read_profile(file)
+
+
+def test_rights_are_from_manifests_or_from_a_chart(tmp_path: Path) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text("rbac: {manifests: [a.yaml], values: [b.yaml], serviceAccount: a/b}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="rbac has manifests, and a chart or values; keep one"):
+        read_profile(file)
+
+
+def test_variables_may_name_the_folder_of_the_profile(tmp_path: Path) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text("environment: {A: '{project}/a'}\nwithoutDevices: {B: '{project}/b'}\n", encoding="utf-8")
+    profile = read_profile(file)
+    assert (profile.environment, profile.without_devices) == ({"A": f"{tmp_path}/a"}, {"B": f"{tmp_path}/b"})
 
 
 def test_expectations_have_patterns() -> None:

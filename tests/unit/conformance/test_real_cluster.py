@@ -43,7 +43,7 @@ SCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable
 
 
 class Clock:
-    """The time of the checks: it passes quickly while the pretended node does not do what it should."""
+    """The time of the checks: it passes quickly while the simulated node does not do what it should."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -79,7 +79,7 @@ class Told(RunProgress):
 _STEP = 5.0  # seconds that pass with each look at a pod that stays as it is
 
 
-class PretendedNode:
+class SimulatedCluster:
     """Scheduler, kubelet and driver of a node with two devices; right in everything but one fault."""
 
     def __init__(self, client: Client, fault: str, clock: Clock) -> None:
@@ -193,7 +193,7 @@ class PretendedNode:
 async def cluster(clock: Clock, fault: str = "") -> AsyncIterator[Client]:
     """A client of a cluster with a node."""
     async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
-        node = PretendedNode(client, fault, clock)
+        node = SimulatedCluster(client, fault, clock)
         server.serve_logs(node.log)
         await node.publish()
         task = asyncio.create_task(node.work())
@@ -320,7 +320,7 @@ def sample(name: str, value: int, **labels: str) -> str:
     return f"{name}{{{shown}}} {value}"
 
 
-def test_metrics_of_a_kubelet_tell_of_sockets_and_calls() -> None:
+def test_metrics_of_a_kubelet_show_sockets_and_calls() -> None:
     plugins, calls = "plugin_manager_total_plugins", "dra_grpc_operations_duration_seconds_count"
     method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"
     text = [
