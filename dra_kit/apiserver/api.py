@@ -38,7 +38,7 @@ from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import decode, prune, reaches_raw
@@ -200,7 +200,7 @@ class Api:
         pod_streams: connects clients with containers; None if the cluster runs no containers.
     """
 
-    gates: FeatureGates
+    gates: Release
     admission: AdmissionPlugin
     registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)

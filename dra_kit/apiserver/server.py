@@ -35,7 +35,7 @@ from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.values.json import Object
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits
 
@@ -79,7 +79,7 @@ class ApiServer:
         *,
         tls: bool = False,
         authenticator: Authenticator | None = None,
-        gates: FeatureGates | None = None,
+        gates: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
         garbage_collection: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
@@ -88,7 +88,7 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        gates, runtime_config = gates or FeatureGates.default(), runtime_config or RuntimeConfig()
+        gates, runtime_config = gates or Release.of(), runtime_config or RuntimeConfig()
         registry = KindRegistry(kind for kind in runtime_config.served() if not kind.gate or kind.gate in gates)
         self.api: Api = Api(gates, self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)
@@ -325,7 +325,7 @@ def run_in_thread(
     *,
     tls: bool = False,
     authenticator: Authenticator | None = None,
-    gates: FeatureGates | None = None,
+    gates: Release | None = None,
     runtime_config: RuntimeConfig | None = None,
 ) -> Iterator[ApiServer]:
     """Run an :class:`ApiServer` in a thread with its own loop, so that the caller may block."""

@@ -24,7 +24,7 @@ from dra_kit.diagnosis.snapshot import load_devices
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, source_files
 from dra_kit.kubernetes.manifests.files import STDIN
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.node.first_inventory import NODE, discover_once
@@ -173,7 +173,7 @@ def _surroundings(
     except ValueError as error:
         raise ConfigurationError(f"--from {saved} contains an invalid device: {error}") from None
     return LintContext(
-        gates=FeatureGates.alpha() if alpha else FeatureGates.default(),
+        gates=Release.alpha() if alpha else Release.of(),
         advertised=advertised,
         classes=classes,
         complete=complete,

@@ -25,7 +25,7 @@ from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeou
 from dra_kit.client.server_version import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import NEWEST, OLDEST
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.node.first_inventory import discover_once
 from dra_kit.process import logging as process_logging
 from dra_kit.project.answers import (
@@ -55,7 +55,6 @@ from dra_kit.project.update import files_without_seed, uncommitted, update_proje
 from dra_kit.text import did_you_mean
 
 _DEFAULT_NAME: Final = "template-node"
-_RELEASE: Final = re.compile(r"v?1\.([0-9]+)").fullmatch
 
 
 @click.command(cls=TargetCommand)
@@ -118,15 +117,14 @@ def template(  # noqa: PLR0917 - click passes them by name
 def _slices(
     driver: Driver[Any, Any], profile: NodeProfile, given: dict[str, object], kubernetes: str, timeout: float
 ) -> list[dict[str, Any]]:
-    release = _RELEASE(kubernetes)
-    if release is None or int(release[1]) < OLDEST.minor:
-        raise ConfigurationError(f"--kubernetes {kubernetes} is not supported; use {OLDEST} to {NEWEST}")
+    try:
+        release = KubernetesVersion.parse(kubernetes)
+    except ValueError as error:
+        raise ConfigurationError(f"--kubernetes: {error}") from None
     settings = author_settings(driver, {**_settings(driver, profile), **given})
     with silenced_log():
         inventory = discover_once(driver, settings, timeout, NodeInfo(profile.name, profile.labels))
-    return [
-        item.to_json() for item in template_slices(driver, inventory, profile.name, ServerFeatures(1, int(release[1])))
-    ]
+    return [item.to_json() for item in template_slices(driver, inventory, profile.name, ServerFeatures(*release))]
 
 
 def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, object]:

@@ -41,7 +41,7 @@ from dra_kit.cli.sandbox_drivers import (
     shapes_with_stories,
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
@@ -482,7 +482,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     from dra_kit.apiserver.api import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
-    gates = FeatureGates.alpha() if options["alpha"] else FeatureGates.default()
+    gates = Release.alpha() if options["alpha"] else Release.of()
     try:
         gates = gates.switched(options["feature_gates"])
     except ValueError as error:

@@ -32,7 +32,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -239,12 +239,12 @@ class ConformanceCluster:
         profile: DriverProfile,
         socket: Path,
         *,
-        gates: FeatureGates | None = None,
+        gates: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
     ) -> None:
         self._places = places
         self._profile = profile
-        self._gates = gates or FeatureGates.default()
+        self._gates = gates or Release.of()
         self.server: Final = ApiServer(
             _SERVER, tls=True, authenticator=Authenticator(), gates=self._gates, runtime_config=runtime_config
         )
@@ -427,7 +427,7 @@ class ConformanceCluster:
         )
         state = AllocatorState(slices=slices.items, classes=classes.items, claims=[*claims.items, *others])
         node = Node.of(await self.client.get(NODES, self.node))
-        found = Allocator(state, AllocatorRules.matching(self._gates)).allocate(node, [claim])
+        found = Allocator(state, AllocatorRules.of(self._gates)).allocate(node, [claim])
         return found[0].to_json() if found else None
 
     async def reserve(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> ConformanceClaim:

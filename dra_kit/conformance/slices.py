@@ -22,7 +22,7 @@ from dra_kit.conformance.workbench import (
     shown,
 )
 from dra_kit.errors import AllocationError, KubeError, NotFound
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, drop_disabled_fields
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
@@ -308,7 +308,7 @@ async def s9(bench: Workbench) -> None:
     slices = await published(bench)
     api = bench.cluster.server.api
     usual = api.gates
-    plain = FeatureGates(usual.enabled - {gate for gates, _ in GATED_FIELDS for gate in gates})
+    plain = usual.without(*(gate for gates, _ in GATED_FIELDS for gate in gates))
     fields = _fields_lost(slices, plain)
     if not fields:
         raise CheckNotApplicable("the driver publishes no field of a feature that a cluster may have off")
@@ -335,7 +335,7 @@ async def s9(bench: Workbench) -> None:
             await delete_slice(bench, item)
 
 
-def _fields_lost(slices: Sequence[dict[str, Any]], gates: FeatureGates) -> set[str]:
+def _fields_lost(slices: Sequence[dict[str, Any]], gates: Release) -> set[str]:
     """Return the names of the fields that an API server drops."""
     lost: set[str] = set()
     for item in slices:

@@ -35,7 +35,7 @@ from dra_kit.kubernetes.manifests.files import (
     size_text,
 )
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
 from dra_kit.kubernetes.resource.matching import LabelSelector, parse_label_selector
@@ -286,7 +286,7 @@ def _stored(
     if strictness.problems and strict:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind, namespace=namespace)
-    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    gates = Release.alpha() if alpha else Release.of()
     refuse_invalid(kind, stored, gates, api_version, where, advice=lambda: _qualified(stored, slices))
     metadata = stored["metadata"]
     if not metadata.get("name"):
@@ -449,7 +449,7 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 def refuse_invalid(
     kind: ManifestKind,
     obj: Object,
-    gates: FeatureGates,
+    gates: Release,
     api_version: str,
     where: str,
     *,

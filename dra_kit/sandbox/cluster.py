@@ -17,7 +17,7 @@ from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, InternalError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
@@ -80,7 +80,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     """
 
     nodes: int = 1
-    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    gates: Release = field(default_factory=Release.of)
     runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     time_scale: float = 1.0
     port: int = 0

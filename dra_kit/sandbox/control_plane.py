@@ -32,7 +32,7 @@ from dra_kit.client.resources import (
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import NEWEST, FeatureGates
+from dra_kit.kubernetes.release import NEWEST, Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.controllers import device_taint_eviction, jobs, pool_status, resource_claims
 from dra_kit.sandbox.controllers.certificates import FOLLOWED, CertificateController, RootCertificatePublisher
@@ -74,13 +74,13 @@ class ControlPlane:
     def __init__(
         self,
         *,
-        gates: FeatureGates | None = None,
+        gates: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
         time_scale: float = 1.0,
         port: int = 0,
         observe: Callable[[SchedulingDecision], None] = lambda _: None,
     ) -> None:
-        self._gates = gates or FeatureGates.default()
+        self._gates = gates or Release.of()
         self._time_scale = time_scale
         self._observe = observe
         self.door: Final = Authenticator()
@@ -143,7 +143,7 @@ class ControlPlane:
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
-                DeviceTracker(AllocatorRules.matching(self._gates)),
+                DeviceTracker(AllocatorRules.of(self._gates)),
                 observe=self._observe,
                 time_scale=self._time_scale,
             )
@@ -256,7 +256,7 @@ class ControllerManager:
         self,
         client: Client,
         informers: SharedInformers,
-        gates: FeatureGates,
+        gates: Release,
         *,
         authority: str,
         kinds: KindLookup,

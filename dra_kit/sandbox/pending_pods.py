@@ -15,7 +15,7 @@ from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, explain_pod
 from dra_kit.diagnosis.explain.verdicts import JudgedChoice, PodClaimExplanation, PodExplanation, ReasonKind, summarize
 from dra_kit.errors import DraKitError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 
@@ -41,13 +41,13 @@ class PendingCause(Struct, frozen=True):
 
 
 async def explain_pending_pods(
-    informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
+    informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: Release
 ) -> Mapping[str, Sequence[PendingCause]]:
     """Return why pods are pending, by pod UID; pods without an explanation are left out."""
     documents = {resource.kind: list(informers.objects(resource).values()) for resource in SCHEDULING_RESOURCES}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
-        explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.matching(gates)))
+        explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.of(gates)))
         return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
     except DraKitError:  # dra-kit explain reports what prevents an explanation
         return {}

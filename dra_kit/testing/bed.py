@@ -13,7 +13,7 @@ from typing import Final
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import (
     SandboxDriver,
@@ -157,7 +157,7 @@ def sandbox(
         raise error.with_traceback(None) from None  # the message has the author's line
     for role in _ROLES:
         import_module(role)
-    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    gates = Release.alpha() if alpha else Release.of()
     sandbox_settings = SandboxSettings(
         nodes=nodes,
         gates=gates,

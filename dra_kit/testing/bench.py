@@ -43,7 +43,7 @@ from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound, NotYet, TransientError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, capacity_share
 from dra_kit.kubernetes.manifests.documents import check_objects
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import ResourcePool, ResourceSliceSpec
@@ -70,7 +70,7 @@ __tracebackhide__ = True  # pytest shows the test's own line instead
 NODE: Final = "node-1"
 """Name of the node, and of the pool of the devices."""
 _BOOT: Final = "boot-1"
-_FRACTIONAL: Final = "DRAFractionalCapacityRange" in FeatureGates.default().enabled
+_FRACTIONAL: Final = "DRAFractionalCapacityRange" in Release.of().enabled
 
 
 class UnitTest:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.golden.kind import Line
 
 _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")
@@ -75,7 +75,7 @@ class Replayer:
 
     async def _server(self, gates: str) -> ApiServer:
         if gates not in self._servers:
-            chosen = FeatureGates.alpha() if gates == "alpha" else FeatureGates.default()
+            chosen = Release.alpha() if gates == "alpha" else Release.of()
             server = ApiServer(gates=chosen, runtime_config=ALL_VERSIONS, garbage_collection=False)
             self._servers[gates] = await self._stack.enter_async_context(server)
         return self._servers[gates]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.golden.kind import Case, Line
 from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing
@@ -62,9 +62,7 @@ class _Replay:
 
     async def run(self) -> Line:
         """Return the scenario with our results."""
-        async with ControlPlane(
-            gates=FeatureGates.alpha() if self._expected["gates"] == "alpha" else None
-        ) as control_plane:
+        async with ControlPlane(gates=Release.alpha() if self._expected["gates"] == "alpha" else None) as control_plane:
             client = await control_plane.connect("test")
             async with playing(control_plane.credentials(), client) as player:
                 phases: list[Line] = []

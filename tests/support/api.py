@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from aiohttp import web
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 from tests.support.ports import kept_free
 
@@ -99,7 +99,7 @@ class Api:
 
     def __init__(self, minor: str = "37", served: Sequence[str] = ("v1",)) -> None:
         self.requests: list[Request] = []
-        self.gates: FeatureGates = FeatureGates.alpha()
+        self.gates: Release = Release.alpha()
         self.port = 0
         self._kept = ExitStack()
         self._documents = _discovery(minor, served)

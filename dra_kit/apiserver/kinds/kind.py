@@ -14,7 +14,7 @@ from dra_kit.apiserver.authentication import ADMIN, User
 from dra_kit.apiserver.authorization import Rbac
 from dra_kit.apiserver.selectors import FieldReader, reader
 from dra_kit.apiserver.tables import AGE, NAME, Column
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
@@ -32,7 +32,7 @@ class StrategyContext(Struct):
         warnings: texts for ``Warning`` headers of the answer.
     """
 
-    gates: FeatureGates
+    gates: Release
     api_version: str
     now: str
     lookup: Callable[[str, str], Object | None]

@@ -21,7 +21,7 @@ from dra_kit.apiserver.node_authorization import MIRROR, spec_references
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, text_cell, true_condition
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, invalid, unsupported
 from dra_kit.kubernetes.resource.new_object import set_pod_defaults, validate_new_object
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_status
@@ -312,7 +312,7 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def drop_gated_fields(spec: Object, old: Object, gates: FeatureGates) -> None:
+def drop_gated_fields(spec: Object, old: Object, gates: Release) -> None:
     """Remove the fields of a pod spec whose features are off, unless the old one has them too, in place."""
     if "GenericWorkload" not in gates and "schedulingGroup" not in old:
         spec.pop("schedulingGroup", None)

@@ -13,7 +13,7 @@ from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, Strateg
 from dra_kit.apiserver.kinds.pods import priority_class
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, text_cell, true_condition
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, declarative_last
 from dra_kit.kubernetes.resource.validation.pod_groups import (
     validate_pod_group,
@@ -110,7 +110,7 @@ class PodGroupTemplatesStrategy(Strategy):
         return declarative_last(errors)
 
 
-def _drop(spec: Object, old: Object, gates: FeatureGates) -> None:
+def _drop(spec: Object, old: Object, gates: Release) -> None:
     """Drop fields of features that are off, except claims that the old object has."""
     for field in ("parentCompositePodGroupName", "schedulingConstraints", "preemptionPolicy"):
         spec.pop(field, None)
@@ -118,7 +118,7 @@ def _drop(spec: Object, old: Object, gates: FeatureGates) -> None:
         spec.pop("resourceClaims", None)
 
 
-def _drop_of_templates(spec: Object, old: Object, gates: FeatureGates) -> None:
+def _drop_of_templates(spec: Object, old: Object, gates: Release) -> None:
     spec.pop("compositePodGroupTemplates", None)
     former = old.get("podGroupTemplates") or ()
     for i, template in enumerate(spec.get("podGroupTemplates") or ()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.devices import DeviceID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
@@ -355,9 +355,6 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
 _CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
-_EXTENDED_RESOURCES: Final = 36
-"""The first minor release in which DRAExtendedResource is on by default; it is locked from 1.37."""
-_VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
 
 class ClusterDocuments(Struct, frozen=True):
@@ -384,18 +381,9 @@ class ClusterDocuments(Struct, frozen=True):
         Raises:
             ConfigurationError: an object does not have the shape of the API, or the release is too old.
         """
-        release = _VERSION.match(self.version)
-        try:
-            gates = (
-                AllocatorRules.alpha()
-                if self.alpha
-                else AllocatorRules.of(release["release"] if release else self.version)
-            )
-        except ValueError as error:
-            raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
         return ClusterView(
             self.documents,
-            gates=gates,
+            gates=AllocatorRules.of(self.release),
             version=self.version,
             gaps=self.gaps,
             pods_of=self.pods_of,
@@ -404,10 +392,26 @@ class ClusterDocuments(Struct, frozen=True):
         )
 
     @property
+    def release(self) -> Release:
+        """The release, with its default gates or those of alpha features too.
+
+        Raises:
+            ConfigurationError: the version is no release with resource.k8s.io/v1.
+        """
+        try:
+            version = KubernetesVersion.parse(self.version)
+        except ValueError as error:
+            raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
+        return Release.alpha(version) if self.alpha else Release.of(version)
+
+    @property
     def extended_resources(self) -> bool:
-        """Whether the feature gate DRAExtendedResource is on: the default from 1.36, or a class has a name."""
-        release = _VERSION.match(self.version)
-        if self.alpha or release is None or int(release["release"].partition(".")[2]) >= _EXTENDED_RESOURCES:
+        """Whether the feature gate DRAExtendedResource is on: by default, or a class has a name.
+
+        Raises:
+            ConfigurationError: see :attr:`release`.
+        """
+        if "DRAExtendedResource" in self.release:
             return True
         classes = self.documents.get("DeviceClass", ())
         return any((document.get("spec") or {}).get("extendedResourceName") for document in classes)

@@ -34,7 +34,7 @@ from dra_kit.kubernetes.cel.environment import STORED
 from dra_kit.kubernetes.cel.explanation import explain
 from dra_kit.kubernetes.cel.program import Selector, compile_selector
 from dra_kit.kubernetes.cel.tree import LiteralNode, walk
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.claims import environment
 from dra_kit.text import did_you_mean, name_of_typo, suggest_names
@@ -213,7 +213,7 @@ class LintContext(Struct, frozen=True):
         configs: decoders of opaque configuration, by driver.
     """
 
-    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    gates: Release = field(default_factory=Release.of)
     advertised: Advertised | None = None
     classes: Mapping[str, v1.DeviceClass | None] = field(default_factory=dict)
     complete: bool = False
@@ -377,7 +377,7 @@ def _span(read: Read) -> tuple[int, int]:
     return read.node.start, read.node.end
 
 
-def expressions(manifest: LintedObject, gates: FeatureGates) -> Iterator[ManifestExpression]:
+def expressions(manifest: LintedObject, gates: Release) -> Iterator[ManifestExpression]:
     """Yield all expressions that an API server with these gates evaluates, in order."""
     if not manifest.api_version.startswith("resource.k8s.io/"):
         return

@@ -26,7 +26,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
@@ -391,7 +391,7 @@ def _shown(value: object) -> str:
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
-def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProblem]:
+def validate(manifest: LintedObject, gates: Release) -> Iterator[FieldProblem]:
     """Yield what an API server with these gates would reject or drop.
 
     CEL expressions and references from pods to claims are left to more precise rules.
@@ -417,12 +417,12 @@ def validate(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProbl
     yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors)
 
 
-def _off_by_default(manifest: LintedObject, gates: FeatureGates) -> Iterator[FieldProblem]:
+def _off_by_default(manifest: LintedObject, gates: Release) -> Iterator[FieldProblem]:
     """Yield a problem if the only version of a kind is off by default, unless alpha features are expected."""
     version = manifest.api_version
     if manifest.obj is None or version == V1 or len(manifest.known.types if manifest.known else ()) > 1:
         return
-    if not FeatureGates.alpha().enabled <= gates.enabled:
+    if not Release.alpha().enabled <= gates.enabled:
         text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
         yield FieldProblem("apiVersion", "version-off", text)
 
@@ -434,13 +434,13 @@ class _NeededGates(Struct, frozen=True):
     errors: dict[str, str]
 
 
-def _needed_gates(manifest: LintedObject, gates: FeatureGates, answered: NewObjectResult) -> _NeededGates:
+def _needed_gates(manifest: LintedObject, gates: Release, answered: NewObjectResult) -> _NeededGates:
     assert manifest.known is not None  # noqa: S101 - the caller looked
     found = _NeededGates({}, {})
     if not answered.errors and answered.stored == manifest.content:
         return found
     off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - gates.enabled
-    everything = FeatureGates(gates.enabled | off)
+    everything = gates.also(*off)
     whole = check_new_object(manifest.content, manifest.known, everything)
     fields, wrong = set(_leaves(whole.stored)), {error.path for error in whole.errors}
     for gate in sorted(off):
@@ -467,7 +467,7 @@ def _dropped(path: str, gate: str, *, is_rejected: bool) -> FieldProblem:
 
 
 def _switch(gate: str) -> str:
-    checked = "; --alpha checks for an API server that has it" if gate in FeatureGates.alpha() else ""
+    checked = "; --alpha checks for an API server that has it" if gate in Release.alpha() else ""
     return f"start the API server with --feature-gates={gate}=true{checked}"
 
 

@@ -25,6 +25,7 @@ from dra_kit.kubernetes.allocator.search import (
 )
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node, merge_node_selectors, only_node
 from dra_kit.kubernetes.resource.v1 import (
     AllocationResult,
@@ -64,7 +65,7 @@ class Allocator:
         max_steps: int = MAX_STEPS,
     ) -> None:
         self._snapshot = snapshot
-        self._gates = gates or AllocatorRules.of("1.37")
+        self._gates = gates or AllocatorRules.of(Release.of())
         self._evaluator = evaluator or CelEvaluator()
         self._max_steps = max_steps
         self._memo = AttemptCache(snapshot.usage, self._gates, self._evaluator)

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import OLDEST, FeatureGates
+from dra_kit.kubernetes.release import Release
 
 
 class AllocatorVariant(Struct, frozen=True):
@@ -97,34 +97,9 @@ class AllocatorRules:
         return self._hash
 
     @classmethod
-    def of(cls, version: str, *, minimum_compatibility: str | None = None) -> AllocatorRules:
-        """Return the default gates of a Kubernetes release.
-
-        Args:
-            version: ``"1.37"``; a patch level is ignored. Releases before 1.34 are rejected.
-            minimum_compatibility: ``--min-compatibility-version`` of the cluster, by default the release before.
-
-        Raises:
-            ValueError: the version is not of the form ``major.minor`` or before 1.34.
-        """
-        release = _minor(version)
-        oldest = release - 1 if minimum_compatibility is None else _minor(minimum_compatibility)
-        beta = release >= 36
-        return cls(
-            admin_access=True,
-            prioritized_list=True,
-            device_taints=beta,
-            partitionable_devices=beta,
-            device_binding_and_status=beta,
-            consumable_capacity=beta,
-            device_taint_rules=release >= 37,
-            fractional_capacity_range=release >= 37 and oldest >= 37,
-        )
-
-    @classmethod
-    def matching(cls, features: FeatureGates) -> AllocatorRules:
-        """Return the scheduler's gates in a cluster whose API server has these features."""
-        return cls(**{gate: all(name in features for name in names) for gate, names in _KUBERNETES_NAMES.items()})
+    def of(cls, release: Release) -> AllocatorRules:
+        """Return the gates of a scheduler of a release, which are those of its API server."""
+        return cls(**{gate: all(name in release for name in names) for gate, names in _KUBERNETES_NAMES.items()})
 
     @classmethod
     def alpha(cls) -> AllocatorRules:
@@ -137,14 +112,6 @@ class AllocatorRules:
         if on <= _STABLE_FEATURES:
             return STABLE
         return INCUBATING if on <= _INCUBATING_FEATURES else EXPERIMENTAL
-
-
-def _minor(version: str) -> int:
-    major, _, rest = version.removeprefix("v").partition(".")
-    minor = rest.partition(".")[0]
-    if major != "1" or not minor.isdecimal() or int(minor) < OLDEST.minor:
-        raise ValueError(f"{version!r} is not a Kubernetes release with resource.k8s.io/v1; write for example '1.37'")
-    return int(minor)
 
 
 OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, GoStruct, declarative_last
 from dra_kit.kubernetes.values.json import Object
@@ -171,7 +171,7 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
 """Required gates, and the fields of all kinds that depend on them; different kinds have different paths."""
 
 
-def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -> Object:
+def drop_disabled_fields(obj: Object, old: Object | None, gates: Release) -> Object:
     """Return an object without the fields of disabled features, except features that the old object uses.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import V1BETA1, drop_disabled_fields, to_v1
@@ -37,7 +37,7 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
 """The path of the pod spec, by kind."""
 
 
-def validate_new_object(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError]:
+def validate_new_object(obj: Object, kind: str, gates: Release) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for a new object, except metadata and admission.
 
     Args:
@@ -197,7 +197,7 @@ def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "de
     return to_v1(obj, kind.name, api_version)
 
 
-def check_new_object(obj: Object, kind: ManifestKind, gates: FeatureGates) -> NewObjectResult:
+def check_new_object(obj: Object, kind: ManifestKind, gates: Release) -> NewObjectResult:
     """Return the answer of an API server with these gates to a :func:`complete_new_object`, which is not changed."""
     stored = drop_disabled_fields(obj, None, gates) if kind.model is not None else obj
     # the name of a class is validated with its spec

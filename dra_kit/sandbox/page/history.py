@@ -18,7 +18,7 @@ from dra_kit.diagnosis.explain.html import ReportPage
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.explain.text import render_claim, render_pod
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
@@ -113,10 +113,10 @@ class PageHistory:
         closed: no record follows.
     """
 
-    def __init__(self, gates: FeatureGates | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, gates: Release | None = None, limit: int = LIMIT) -> None:
         self.generation: int = 0
         self.closed: bool = False
-        self._gates = gates or FeatureGates.default()
+        self._gates = gates or Release.of()
         self._limit = limit
         self._entries: list[PageEntry] = []
         self._size = 0
@@ -264,7 +264,7 @@ class PageHistory:
 
     def _explain(self, documents: Mapping[str, Sequence[ObjectView]], kind: str, found: ObjectView) -> ReportPage:
         version = self._version.removeprefix("v")
-        cluster = ClusterView(documents, gates=AllocatorRules.matching(self._gates), version=version)
+        cluster = ClusterView(documents, gates=AllocatorRules.of(self._gates), version=version)
         explainer, namespace_name = ClaimExplainer(cluster), object_key(found)
         noun = "Pod" if kind == "Pod" else "ResourceClaim"
         page = ReportPage(f"{noun} {'/'.join(namespace_name)}", version)

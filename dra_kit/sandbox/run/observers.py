@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from dra_kit.client.resources import PODS, REPLICA_SETS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import object_key, object_name, pod_claims, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox
@@ -67,7 +67,7 @@ class FilesStory(RunObserver):
         *,
         ready: Callable[[Sandbox], None],
         timeout: float,
-        gates: FeatureGates,
+        gates: Release,
     ) -> None:
         super().__init__(shown, keep)
         self._sandbox = sandbox
@@ -217,7 +217,7 @@ class FilesStory(RunObserver):
 
     def _explain_command(self, pod: ObjectView) -> str:
         namespace, name = object_key(pod)
-        alpha = ["--alpha"] if self._gates == FeatureGates.alpha() else []
+        alpha = ["--alpha"] if self._gates == Release.alpha() else []
         kubeconfig = str(self._sandbox.kubeconfig.absolute())
         words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha]
         return shlex.join(words)

@@ -16,7 +16,7 @@ from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import NAMESPACES, PODS
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.support.api import eventually
 from tests.unit.apiserver.conftest import Http, pod
 
@@ -160,6 +160,6 @@ async def test_other_paths_and_methods_are_refused(http: Http, method: str, path
 
 
 def test_gates_can_be_switched_on_and_off() -> None:
-    assert "DRADerivedAttributes" not in FeatureGates.default()
-    assert "DRADerivedAttributes" in FeatureGates.alpha()
-    assert "DRADeviceTaints" not in FeatureGates.default().without("DRADeviceTaints")
+    assert "DRADerivedAttributes" not in Release.of()
+    assert "DRADerivedAttributes" in Release.alpha()
+    assert "DRADeviceTaints" not in Release.of().without("DRADeviceTaints")

@@ -20,7 +20,7 @@ from dra_kit.apiserver.verbs.read import PENDING
 from dra_kit.client.api import Client, WatchEvent
 from dra_kit.client.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
 from dra_kit.errors import Gone
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.support.api import eventually
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
@@ -202,7 +202,7 @@ async def test_bookmark_has_the_form_that_the_client_asked_for(kind: Kind, form:
     query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
     accept = f"application/json;as={form};v=v1;g=meta.k8s.io"
     async with (
-        ApiServer(gates=FeatureGates.alpha(), runtime_config=ALL_VERSIONS) as server,
+        ApiServer(gates=Release.alpha(), runtime_config=ALL_VERSIONS) as server,
         aiohttp.ClientSession() as session,
         session.get(f"{server.url}{path}?{query}", headers={"Accept": accept}) as answer,
     ):

@@ -11,7 +11,7 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(*nodes: str, gates: FeatureGates | None = None) -> AsyncIterator[Served]:
+async def serving(*nodes: str, gates: Release | None = None) -> AsyncIterator[Served]:
     """An API server with some nodes; it and all its clients end together."""
     async with ApiServer(gates=gates, runtime_config=ALL_VERSIONS) as server, AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Client(Credentials(server.connection()), user_agent="tests/1"))

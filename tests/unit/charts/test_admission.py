@@ -10,7 +10,7 @@ import pytest
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.drivers.accounts import create_accounts
 from tests.unit.charts.clients import serving
 from tests.unit.charts.life import accounts
@@ -35,7 +35,7 @@ class World:
 
 @pytest.fixture
 async def world(helm: Helm) -> AsyncIterator[World]:
-    gates = FeatureGates(FeatureGates.default().enabled - {_GRANULAR})
+    gates = Release.of().without(_GRANULAR)
     async with serving("node-1", "node-2", gates=gates) as served:
         server, admin = served.server, served.admin
         await create_accounts(accounts(helm.render({**DEPLOYED, "controller": {"enabled": False}})), server, admin)

@@ -21,7 +21,7 @@ from dra_kit.apiserver.authentication import Authenticator, TokenIssuer, User
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver, SandboxSettings
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.directory import mark_of
@@ -358,7 +358,7 @@ async def test_node_allocatable_devices_are_accepted_with_alpha_features() -> No
             yield [dra.Device(name="pizza", node_allocatable_resources={"cpu": each})]
 
     driver = dra.Driver("dra.pizza", provider=Counting(), preparer=Waiter())
-    async with Sandbox(SandboxDriver((driver,)), SandboxSettings(gates=FeatureGates.alpha())) as sandbox:
+    async with Sandbox(SandboxDriver((driver,)), SandboxSettings(gates=Release.alpha())) as sandbox:
         await sandbox.client.create(DEVICE_CLASSES, CLASS)
         (published,) = sandbox.informers.objects(RESOURCE_SLICES).values()
         await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch"))

@@ -9,7 +9,7 @@ from typing import Final
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
 from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH, compile_derived, compile_selector
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -174,7 +174,7 @@ _WITHOUT_ATTRIBUTE: Final = (
 
 
 def validate_claim_spec(
-    spec: v1.ResourceClaimSpec, gates: FeatureGates | None = None, *, path: str = "spec"
+    spec: v1.ResourceClaimSpec, gates: Release | None = None, *, path: str = "spec"
 ) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
 
@@ -183,7 +183,7 @@ def validate_claim_spec(
         gates: of the API server; the defaults if absent.
         path: path of the spec; ``spec.spec`` in a template.
     """
-    gates = gates or FeatureGates.default()
+    gates = gates or Release.of()
     known = request_names(spec.devices.requests)
     devices = f"{path}.devices"
     errors = validate_requests(spec.devices, devices, environment(gates))
@@ -222,7 +222,7 @@ def _validate_constraint(
 SELECTORS_MAX: Final = 32
 
 
-def environment(gates: FeatureGates) -> DeviceEnvironment:
+def environment(gates: Release) -> DeviceEnvironment:
     """Return the environment in which an API server with these gates compiles new expressions."""
     return new(
         consumable_capacity="DRAConsumableCapacity" in gates, list_type_attributes="DRAListTypeAttributes" in gates
@@ -279,7 +279,7 @@ _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
 
 def validate_class(
-    device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, gates: FeatureGates | None = None
+    device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, gates: Release | None = None
 ) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for the name and spec of a class, in its paths and texts.
 
@@ -292,7 +292,7 @@ def validate_class(
     spec = device_class.spec
     selectors_stay = old is not None and spec.selectors == old.spec.selectors
     configs_stay = old is not None and spec.config == old.spec.config
-    declarations = STORED if selectors_stay else environment(gates or FeatureGates.default())
+    declarations = STORED if selectors_stay else environment(gates or Release.of())
     name = device_class.metadata.name
     errors = (
         mark_declarative(invalid("metadata.name", name, text) for text in names.dns_subdomain(name)) if name else []
@@ -332,7 +332,7 @@ _NOT_IN_TEMPLATES: Final = (
 """What the claims' metadata cannot take over, each with the name that the API server calls it by."""
 
 
-def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | None = None) -> list[FieldError]:
+def validate_template(template: v1.ResourceClaimTemplate, gates: Release | None = None) -> list[FieldError]:
     """Check all rules of the API server (Kubernetes 1.37) for the spec of a template, in its paths and texts.
 
     Args:
@@ -349,7 +349,7 @@ def validate_template(template: v1.ResourceClaimTemplate, gates: FeatureGates | 
 
 
 def validate_template_update(
-    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, gates: FeatureGates | None = None
+    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, gates: Release | None = None
 ) -> list[FieldError]:
     """Check it as a new template, and that the spec is unchanged."""
     errors = validate_template(template, gates)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.release import Release
 from tests.unit.diagnosis.explain.world import (
     PIZZA,
     Document,
@@ -25,8 +26,8 @@ from tests.unit.diagnosis.explain.world import (
     verdicts,
 )
 
-WITHOUT_SHARING = AllocatorRules.of("1.35")
-SKIPPING = replace(AllocatorRules.of("1.37"), optional_node_operations=True)
+WITHOUT_SHARING = AllocatorRules.of(Release.parse("1.35"))
+SKIPPING = replace(AllocatorRules.of(Release.parse("1.37")), optional_node_operations=True)
 
 
 def pool(slices: int = 1, generation: int = 1) -> Document:

@@ -9,6 +9,7 @@ from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView, MissingRight, model_of_claim
 from dra_kit.diagnosis.explain.verdicts import ClaimExplanation, DeviceVerdict
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Release
 from tests.unit.kubernetes.allocator.cluster import claim, device, device_class, request, result, slice_of
 
 Document: TypeAlias = dict[str, Any]
@@ -59,7 +60,11 @@ def cluster(
         "Node": [node()] if nodes is None else list(nodes),
         **{kind: list(found) for kind, found in more.items()},
     }
-    return ClusterView(documents, gates=gates or AllocatorRules.of("1.37", minimum_compatibility="1.37"), gaps=gaps)
+    return ClusterView(
+        documents,
+        gates=gates or AllocatorRules.of(Release.of().also("DRAFractionalCapacityRange")),
+        gaps=gaps,
+    )
 
 
 def explain(where: ClusterView, wanted: Document) -> ClaimExplanation:

@@ -13,12 +13,12 @@ from dra_kit.diagnosis.lint.check import check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import GROUPS, LintFinding
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.golden.api_client import expand
 from tests.golden.files import read
 
 FOLDER = Path(__file__).parents[3] / "data" / "golden" / "api"
-GATES = {"default": FeatureGates.default(), "alpha": FeatureGates.alpha()}
+GATES = {"default": Release.of(), "alpha": Release.alpha()}
 EACH = 6
 """Of so many recorded requests one is looked at."""
 

@@ -12,7 +12,7 @@ from dra_kit.diagnosis.selector_mistakes.catalogue import mistakes
 from dra_kit.diagnosis.selector_mistakes.expression import compiled
 from dra_kit.kubernetes.cel.environment import new
 from dra_kit.kubernetes.cel.program import compile_selector
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.validation.claims import environment
 from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, A, C, claim, device_class, found, underlined
 
@@ -99,13 +99,13 @@ CASES = [
 ]
 
 
-def ids(expression: str, gates: FeatureGates | None = None) -> set[str]:
-    return {mistake.rule for mistake in mistakes(compiled(expression, environment(gates or FeatureGates.default())))}
+def ids(expression: str, gates: Release | None = None) -> set[str]:
+    return {mistake.rule for mistake in mistakes(compiled(expression, environment(gates or Release.of())))}
 
 
 def help_for(expression: str) -> str:
     """The remedy for its only mistake."""
-    (mistake,) = mistakes(compiled(expression, environment(FeatureGates.default())))
+    (mistake,) = mistakes(compiled(expression, environment(Release.of())))
     return mistake.help
 
 
@@ -166,7 +166,7 @@ def test_an_attribute_may_equal_a_string_with_a_unit() -> None:
 
 
 def test_lists_are_fine_where_the_feature_gate_is_on() -> None:
-    assert ids(f'{A}.links.includes("a") || {A}.links.exists(x, x == "b")', FeatureGates.alpha()) == set()
+    assert ids(f'{A}.links.includes("a") || {A}.links.exists(x, x == "b")', Release.alpha()) == set()
 
 
 def test_words_in_strings_and_names_are_not_operators() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.diagnosis.lint.devices import LintContext
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.unit.diagnosis.lint.texts import GUARD, claim, device_class, found, rules, underlined
 
-ALPHA = LintContext(gates=FeatureGates.alpha())
+ALPHA = LintContext(gates=Release.alpha())
 
 
 @pytest.mark.parametrize(

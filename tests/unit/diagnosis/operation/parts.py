@@ -11,7 +11,7 @@ import yaml
 
 import dra_kit as dra
 from dra_kit.apiserver.server import run_in_thread
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 
 
 class Warehouse(dra.DeviceProvider, scope="cluster"):
@@ -66,7 +66,7 @@ def whole(name: str) -> dra.Driver[Any, Any]:
 
 
 @contextmanager
-def api_server(folder: Path, gates: FeatureGates | None = None) -> Iterator[Path]:
+def api_server(folder: Path, gates: Release | None = None) -> Iterator[Path]:
     """The sandbox's API server, by its kubeconfig."""
     with run_in_thread(gates=gates) as server:
         config = folder / "kubeconfig"

@@ -41,7 +41,7 @@ from dra_kit.diagnosis.cluster_checks import (
 )
 from dra_kit.diagnosis.cluster_checks import kubelet_version_findings as kubelet_versions
 from dra_kit.diagnosis.node_checks import containerd_findings, kubelet_root_findings, node_findings, runtime_findings
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.support.api import Api
 from tests.unit.diagnosis.operation.parts import api_server, whole
 from tests.unit.node.drivers import Oven, Waiter, driver
@@ -313,7 +313,7 @@ async def test_a_user_without_rights_is_warned(tmp_path: Path) -> None:
     "gate", ["DRADeviceTaints", "DRAConsumableCapacity", "DRAPartitionableDevices", "DRAExtendedResource"]
 )
 async def test_a_gate_that_is_off_is_found_by_a_dry_run(tmp_path: Path, gate: str) -> None:
-    with api_server(tmp_path, FeatureGates.default().without(gate)) as config:
+    with api_server(tmp_path, Release.of().without(gate)) as config:
         async with Client(await load_credentials(config), user_agent="test") as client:
             finding = await check_gates(client, separate_counters=True)
             assert (await client.list(RESOURCE_SLICES)).items == [], "nothing is stored"

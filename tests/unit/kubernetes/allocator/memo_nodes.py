@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
+from dra_kit.kubernetes.release import Release
 from tests.unit.kubernetes.allocator.cluster import DRIVER, claim, counters, device, request
 from tests.unit.kubernetes.allocator.memo_case import (
     ANY_SLOT,
@@ -196,7 +197,7 @@ OF_NODES: Final = [
     ),
     case(
         "_traits: bool(device.device.binding_conditions)",
-        gates=AllocatorRules.of("1.34"),
+        gates=AllocatorRules.of(Release.parse("1.34")),
         second={"devices": [device("d0", bindingConditions=["ready"], bindingFailureConditions=["failed"])]},
     ),
     case("_traits: bool(device.spec.skip_node_operations)", second={"spec": {"skipNodeOperations": ["Prepare"]}}),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 
 
 @pytest.mark.parametrize(
@@ -25,34 +25,36 @@ from dra_kit.kubernetes.release import FeatureGates
     ],
 )
 def test_default_gates_of_release(version: str, on: set[str]) -> None:
-    assert AllocatorRules.of(version) == AllocatorRules(**dict.fromkeys(on, True))
+    assert AllocatorRules.of(Release.parse(version)) == AllocatorRules(**dict.fromkeys(on, True))
 
 
 def test_release_1_37_applies_taint_rules() -> None:
-    assert AllocatorRules.of("1.37").device_taint_rules
-    assert not AllocatorRules.of("1.36").device_taint_rules
+    assert AllocatorRules.of(Release.parse("1.37")).device_taint_rules
+    assert not AllocatorRules.of(Release.parse("1.36")).device_taint_rules
 
 
-def test_fractional_ranges_depend_on_minimum_compatibility() -> None:
-    assert not AllocatorRules.of("1.37").fractional_capacity_range
-    assert AllocatorRules.of("1.37", minimum_compatibility="1.37").fractional_capacity_range
-    assert AllocatorRules.of("1.38").fractional_capacity_range
+def test_fractional_ranges_are_on_by_default_since_1_38() -> None:
+    assert not AllocatorRules.of(Release.parse("1.37")).fractional_capacity_range
+    assert AllocatorRules.of(
+        Release.parse("1.37").switched("DRAFractionalCapacityRange=true")
+    ).fractional_capacity_range
+    assert AllocatorRules.of(Release.parse("1.38")).fractional_capacity_range
 
 
 @pytest.mark.parametrize("version", ["", "1", "1.33", "2.1", "1.x", "latest"])
 def test_release_without_v1_is_rejected(version: str) -> None:
     with pytest.raises(ValueError, match=r"1\.37"):
-        AllocatorRules.of(version)
+        AllocatorRules.of(Release.parse(version))
 
 
 @pytest.mark.parametrize(
     ("gates", "variant"),
     [
         (AllocatorRules(), "stable"),
-        (AllocatorRules.of("1.34"), "stable"),
+        (AllocatorRules.of(Release.parse("1.34")), "stable"),
         (AllocatorRules(device_taint_rules=True), "stable"),
-        (AllocatorRules.of("1.36"), "incubating"),
-        (AllocatorRules.of("1.37"), "incubating"),
+        (AllocatorRules.of(Release.parse("1.36")), "incubating"),
+        (AllocatorRules.of(Release.parse("1.37")), "incubating"),
         (AllocatorRules(derived_attributes=True), "experimental"),
         (AllocatorRules.alpha(), "experimental"),
     ],
@@ -62,11 +64,6 @@ def test_gates_select_allocator_variant(gates: AllocatorRules, variant: str) -> 
 
 
 def test_scheduler_gates_match_api_server_gates() -> None:
-    assert AllocatorRules.matching(FeatureGates.default()) == AllocatorRules.of("1.37")
-    assert (
-        AllocatorRules.matching(FeatureGates.alpha().switched("DRAFractionalCapacityRange=true"))
-        == AllocatorRules.alpha()
-    )
-    assert not AllocatorRules.matching(
-        FeatureGates.default().switched("DRAConsumableCapacity=false")
-    ).consumable_capacity
+    assert AllocatorRules.of(Release.of()) == AllocatorRules.of(Release.parse("1.37"))
+    assert AllocatorRules.of(Release.alpha().switched("DRAFractionalCapacityRange=true")) == AllocatorRules.alpha()
+    assert not AllocatorRules.of(Release.of().switched("DRAConsumableCapacity=false")).consumable_capacity

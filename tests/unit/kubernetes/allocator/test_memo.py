@@ -17,6 +17,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.search import DeviceSearch
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node, only_node
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 from tests.unit.kubernetes.allocator.cluster import (
@@ -39,8 +40,8 @@ NODES: Final = ("node-1", "node-2", "node-3")
 GATES = [
     AllocatorRules.alpha(),
     AllocatorRules.alpha(),
-    AllocatorRules.of("1.37"),
-    AllocatorRules.of("1.34"),
+    AllocatorRules.of(Release.parse("1.37")),
+    AllocatorRules.of(Release.parse("1.34")),
     AllocatorRules(partitionable_devices=True, device_taints=True, admin_access=True, prioritized_list=True),
 ]
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 from dra_kit.kubernetes.values.quantity import Quantity
 from tests.unit.kubernetes.allocator.cluster import (
@@ -193,7 +194,7 @@ def test_updated_snapshot_equals_new_snapshot(inventory: list[Document], pods: l
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.tuples(st.sampled_from(SELECTORS), st.sampled_from(SELECTORS)),
     st.booleans(),
-    st.sampled_from([AllocatorRules.of("1.37"), AllocatorRules.alpha()]),
+    st.sampled_from([AllocatorRules.of(Release.parse("1.37")), AllocatorRules.alpha()]),
 )
 def test_search_finds_existing_solution(
     described: list[tuple[int, int]],
@@ -251,7 +252,7 @@ def test_pruned_search_finds_first_solution(
     apart: int,
 ) -> None:
     """Compare with trying all sets of devices in order, with and without list attributes (KEP-5491)."""
-    gates = AllocatorRules.alpha() if lists else AllocatorRules.of("1.37")
+    gates = AllocatorRules.alpha() if lists else AllocatorRules.of(Release.parse("1.37"))
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))
         for number, one in enumerate(published)

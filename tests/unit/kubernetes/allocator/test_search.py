@@ -5,6 +5,7 @@ import pytest
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Release
 from tests.unit.kubernetes.allocator.cluster import (
     ALL,
     NODE,
@@ -148,7 +149,7 @@ def test_device_without_attribute_differs_from_device_with_list() -> None:
         request("a"), request("b"), constraints=[{"requests": ["b"], "matchAttribute": "gpu.example.com/numa"}]
     )
 
-    assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["none", "list"]]
+    assert names(allocate(world, wanted, gates=AllocatorRules.of(Release.parse("1.37")))) == [["none", "list"]]
 
 
 def test_second_device_with_list_is_tried() -> None:
@@ -164,4 +165,4 @@ def test_second_device_with_list_is_tried() -> None:
         constraints=[{"requests": ["s"], "distinctAttribute": "gpu.example.com/numa"}],
     )
 
-    assert names(allocate(world, wanted, gates=AllocatorRules.of("1.37"))) == [["c", "a", "b"]]
+    assert names(allocate(world, wanted, gates=AllocatorRules.of(Release.parse("1.37")))) == [["c", "a", "b"]]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Release
 from tests.unit.kubernetes.allocator.cluster import (
     allocate,
     claim,
@@ -151,5 +152,5 @@ def test_taint_replaces_all_rules() -> None:
 def test_taint_rules_need_their_gate() -> None:
     world = snapshot(slice_of(device("a")), taint_rules=[rule({})])
 
-    assert names(allocate(world, claim(request()), gates=AllocatorRules.of("1.36"))) == [["a"]]
-    assert allocate(world, claim(request()), gates=AllocatorRules.of("1.37")) is None
+    assert names(allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.36")))) == [["a"]]
+    assert allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.37"))) is None

@@ -11,6 +11,7 @@ from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node
 from tests.unit.kubernetes.allocator.cluster import (
     Document,
@@ -71,7 +72,13 @@ def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
 
 @given(
     st.lists(st.tuples(st.lists(slices(), max_size=2), st.sets(st.sampled_from(["slice-1", "slice-2"]))), max_size=5),
-    st.sampled_from([AllocatorRules.of("1.34"), AllocatorRules(partitionable_devices=True), AllocatorRules.of("1.37")]),
+    st.sampled_from(
+        [
+            AllocatorRules.of(Release.parse("1.34")),
+            AllocatorRules(partitionable_devices=True),
+            AllocatorRules.of(Release.parse("1.37")),
+        ]
+    ),
 )
 def test_incremental_state_equals_new_state(
     publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.conversion import errors_in_version, from_v1
 from dra_kit.kubernetes.resource.new_object import (
     KINDS,
@@ -50,8 +50,8 @@ def answered(body: dict[str, Any], gates: str) -> NewObjectResult | None:
     return check_new_object(complete_new_object(decoded, kind), kind, _gates(gates))
 
 
-def _gates(name: str) -> FeatureGates:
-    return FeatureGates.alpha() if name == "alpha" else FeatureGates.default()
+def _gates(name: str) -> Release:
+    return Release.alpha() if name == "alpha" else Release.of()
 
 
 def _short(message: str) -> str:

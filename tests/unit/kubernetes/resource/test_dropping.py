@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 
-ALPHA = FeatureGates.alpha()
+ALPHA = Release.alpha()
 
 
 def _slice(**device: Any) -> dict[str, Any]:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 
 
 def test_default_gates_are_those_of_kubernetes_1_37() -> None:
-    gates = FeatureGates.default()
+    gates = Release.of()
 
     assert "DRAConsumableCapacity" in gates
     assert "DRAListTypeAttributes" not in gates
@@ -14,14 +14,14 @@ def test_default_gates_are_those_of_kubernetes_1_37() -> None:
 
 
 def test_flags_switch_single_gates() -> None:
-    gates = FeatureGates.default().switched("DRAListTypeAttributes=true, DRAConsumableCapacity=False")
+    gates = Release.of().switched("DRAListTypeAttributes=true, DRAConsumableCapacity=False")
 
-    assert gates.enabled - FeatureGates.default().enabled == {"DRAListTypeAttributes"}
-    assert FeatureGates.default().enabled - gates.enabled == {"DRAConsumableCapacity"}
+    assert gates.enabled - Release.of().enabled == {"DRAListTypeAttributes"}
+    assert Release.of().enabled - gates.enabled == {"DRAConsumableCapacity"}
 
 
 def test_empty_flags_change_nothing() -> None:
-    assert FeatureGates.alpha().switched("") == FeatureGates.alpha()
+    assert Release.alpha().switched("") == Release.alpha()
 
 
 @pytest.mark.parametrize(
@@ -40,30 +40,62 @@ def test_empty_flags_change_nothing() -> None:
 )
 def test_invalid_flags_are_rejected(flags: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        FeatureGates.default().switched(flags)
+        Release.of().switched(flags)
 
 
 def test_dependent_gates_can_be_switched_off_together() -> None:
-    gates = FeatureGates.default().switched("DRADeviceTaints=false,DRADeviceTaintRules=false")
+    gates = Release.of().switched("DRADeviceTaints=false,DRADeviceTaintRules=false")
 
-    assert gates == FeatureGates.default().without("DRADeviceTaints", "DRADeviceTaintRules")
+    assert gates == Release.of().without("DRADeviceTaints", "DRADeviceTaintRules")
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
 @pytest.mark.parametrize("gate", ["ResourceHealthStatus", "PodsAPI"])
 def test_gate_without_effect_is_rejected_with_list_of_known_gates(gate: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{gate} is a feature gate of Kubernetes without effect") as refusal:
-        FeatureGates.alpha().switched(f"{gate}={value}")
+        Release.alpha().switched(f"{gate}={value}")
 
     known = str(refusal.value).split("; known gates are ")[1].split(", ")
     assert gate not in known
     for name in set(known) - {"DRAFractionalCapacityRange"}:
-        assert name in FeatureGates.alpha()
+        assert name in Release.alpha()
 
 
 def test_alpha_gates_are_implemented() -> None:
-    gates = FeatureGates.alpha()
+    gates = Release.alpha()
 
     assert {"DRAResourcePoolStatus", "DRAWorkloadResourceClaims", "GenericWorkload"} <= gates.enabled
     assert gates.declared_by_nodes == ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
-    assert FeatureGates.default().declared_by_nodes == ()
+    assert Release.of().declared_by_nodes == ()
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "problem"),
+    [
+        ("1.34", "DRADeviceTaintRules=true", r"not a feature gate of Kubernetes 1\.34: it came with 1\.35"),
+        ("1.38", "DynamicResourceAllocation=true", r"always on since 1\.38; remove it"),
+        ("1.38", "DRAPartitionableDevices=false", r"generally available in 1\.38"),
+    ],
+)
+def test_gates_of_other_releases_are_rejected(version: str, flags: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Release.parse(version).switched(flags)
+
+
+def test_gate_is_switched_where_its_release_permits_it() -> None:
+    assert "DRAPartitionableDevices" not in Release.parse("1.37").switched(
+        "DRAPartitionableDevices=false,DRADeviceCompatibilityGroups=false"
+    )
+    assert "DynamicResourceAllocation" in Release.parse("1.38")
+
+
+def test_alpha_gates_are_those_that_the_release_knows() -> None:
+    alpha = Release.alpha(KubernetesVersion(1, 34))
+
+    assert "DRAConsumableCapacity" in alpha
+    assert "DRAListTypeAttributes" not in alpha
+
+
+@pytest.mark.parametrize("version", ["v1.34.2", "1.34", "1.34+", "v1.34.1-gke.5"])
+def test_versions_of_providers_are_read(version: str) -> None:
+    assert KubernetesVersion.parse(version) == (1, 34)

@@ -10,7 +10,7 @@ from dra_kit.apiserver.api import SERVER_VERSION
 from dra_kit.client.server_version import ServerFeatures, require_v1
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import NEWEST, OLDEST
+from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
 from dra_kit.sandbox.control_plane import VERSION
 from dra_kit.sandbox.kubelet.node import KUBELET_VERSION
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[4]
 
 def test_allocator_supports_all_releases() -> None:
     for minor in range(OLDEST.minor, NEWEST.minor + 1):
-        AllocatorRules.of(f"1.{minor}")
-    with pytest.raises(ValueError, match="not a Kubernetes release"):
-        AllocatorRules.of(f"1.{OLDEST.minor - 1}")
+        AllocatorRules.of(Release.parse(f"1.{minor}"))
+    with pytest.raises(ValueError, match="has no resource"):
+        Release.parse(f"1.{OLDEST.minor - 1}")
 
 
 def test_older_release_error_names_required_release() -> None:

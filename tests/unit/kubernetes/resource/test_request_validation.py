@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
@@ -24,7 +24,7 @@ from dra_kit.kubernetes.resource.validation.slices import (
     validate_taint_rule,
 )
 
-ALPHA = FeatureGates.alpha()
+ALPHA = Release.alpha()
 
 
 def _spec(*requests: dict[str, Any], **devices: Any) -> v1.ResourceClaimSpec:
@@ -40,7 +40,7 @@ def _selector(expression: str) -> dict[str, Any]:
     return {"cel": {"expression": expression}}
 
 
-def _errors(spec: v1.ResourceClaimSpec, gates: FeatureGates = ALPHA) -> list[tuple[str, str]]:
+def _errors(spec: v1.ResourceClaimSpec, gates: Release = ALPHA) -> list[tuple[str, str]]:
     return [(error.path, error.kind.name) for error in validate_claim_spec(spec, gates)]
 
 
@@ -95,7 +95,7 @@ def test_constraint_needs_match_attribute_without_gate() -> None:
 
 @pytest.mark.parametrize(("on", "kinds"), [(True, []), (False, ["INVALID"])])
 def test_expression_environment_depends_on_gates(on: bool, kinds: list[str]) -> None:
-    gates = ALPHA if on else FeatureGates.default()
+    gates = ALPHA if on else Release.of()
     expression = "device.attributes['d.example'].x.includes('y')"
 
     assert [kind for _, kind in _errors(_spec(_exactly(selectors=[_selector(expression)])), gates)] == kinds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 from dra_kit.kubernetes.resource.validation.claim_status import validate_device_statuses
@@ -25,7 +25,7 @@ def _slice_requests(*statuses: int) -> list[tuple[str, dict[str, Any], dict[str,
         step = line["steps"][0]
         other_subject = line["id"].startswith("A/slice/meta") or "query" in step
         if step.get("path") in _SLICE_PATHS and "body" in step and not other_subject and step["status"] in statuses:
-            gates = FeatureGates.alpha() if line["gates"] == "alpha" else FeatureGates.default()
+            gates = Release.alpha() if line["gates"] == "alpha" else Release.of()
             body = step["body"] if step["status"] == 400 else drop_disabled_fields(step["body"], None, gates)
             requests.append((line["id"], body, step))
     return requests

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dra_kit.client.informer import ObjectChange
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.scheduler.claims import NotReady
 from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable, schedule_pod
 from dra_kit.kubernetes.scheduler.nodes import node_loads
@@ -31,7 +32,7 @@ class Cluster:
         self.nodes: list[Object] = [
             {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
         ]
-        self.devices = DeviceTracker(AllocatorRules.of("1.37"))
+        self.devices = DeviceTracker(AllocatorRules.of(Release.parse("1.37")))
         self.placed: list[tuple[str, Object]] = []
         self.claims: dict[tuple[str, str], Object] = {}
         for item in CLASSES.values():

@@ -7,13 +7,13 @@ import pytest
 import dra_kit as dra
 from dra_kit.author.inventory import Pool
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from tests.unit.node.role import Node
 from tests.unit.node.slices.test_publication_pace import publish_pool, publishing
 
 COUNTED = dra.DeviceCounterConsumption(counter_set="oven", counters={"slots": "1"})
 OVEN = dra.CounterSet(name="oven", counters={"slots": "1"})
-OFF = FeatureGates.alpha().without("DRAPartitionableDevices")
+OFF = Release.alpha().without("DRAPartitionableDevices")
 
 
 def pool(counted: int, plain: int = 1) -> Pool[dra.Device]:
@@ -47,7 +47,7 @@ async def test_devices_with_counters_are_published_after_the_gate_is_enabled(nod
         publish_pool(publisher, pool(2))
         with pytest.raises(ConfigurationError):
             await publisher.reconcile()
-        node.api.gates = FeatureGates.alpha()
+        node.api.gates = Release.alpha()
         assert await publisher.reconcile()
     assert node.published() == ["slot-0", "slot-1", "table-0"]
     assert [device.get("consumesCounters") for spec in node.slices() for device in spec.get("devices", ())][:2] == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dra_kit.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.pending_pods import explain_pending_pods
 from tests.unit.sandbox.cluster.kubelet.polling import until
@@ -38,7 +38,7 @@ async def test_holders_of_shared_counters_and_misspelled_attributes_are_named() 
         waiting = [await add_pod(client, name, name) for name in ("dinner", "typo")]
         await until(lambda: {("default", "dinner"), ("default", "typo")} <= pods.keys() & claims.keys())
 
-        found = await explain_pending_pods(plane.informers, client, waiting, FeatureGates.default())
+        found = await explain_pending_pods(plane.informers, client, waiting, Release.of())
 
     dinner, typo = (list(map(str, found[pod["metadata"]["uid"]])) for pod in waiting)
     assert "claim dinner: oven is short of slots by 1: 1 needed, 0 left (devices of default/lunch)" in dinner
@@ -72,7 +72,7 @@ async def test_pod_that_waits_for_a_pool_with_overdrawn_counters_is_explained() 
         guest = await add_pod(client, "guest", "dessert")
         await until(lambda: ("default", "guest") in pods and ("default", "dessert") in claims)
 
-        found = await explain_pending_pods(plane.informers, client, [guest], FeatureGates.default())
+        found = await explain_pending_pods(plane.informers, client, [guest], Release.of())
 
     texts = list(map(str, found[guest["metadata"]["uid"]]))
     assert any(text.startswith("claim dessert: request r: ") for text in texts), texts

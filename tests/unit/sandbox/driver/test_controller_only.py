@@ -11,7 +11,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.node.agent import run_node
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -38,7 +38,7 @@ async def test_pod_with_a_device_that_needs_nothing_on_the_node_runs() -> None:
     request = {"name": "licence", "exactly": {"deviceClassName": "licence"}}
     claim = {"metadata": {"name": "licence", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
     driver = SandboxDriver((DRIVER,), lambda _: None)
-    async with Sandbox([driver], SandboxSettings(gates=FeatureGates.alpha())) as sandbox:
+    async with Sandbox([driver], SandboxSettings(gates=Release.alpha())) as sandbox:
         await until(lambda: sandbox.informers.objects(RESOURCE_SLICES))
         await sandbox.client.create(DEVICE_CLASSES, {"metadata": {"name": "licence"}, "spec": spec})
         await sandbox.client.create(RESOURCE_CLAIMS, claim)

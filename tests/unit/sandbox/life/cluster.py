@@ -25,7 +25,7 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.errors import NotFound
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.kubelet.node import NodeKubelet
@@ -104,7 +104,7 @@ class SandboxCluster:
             directory.mkdir()
         self._boot_id.write_text("boot-1")
         self._plane = await self._stack.enter_async_context(
-            ControlPlane(gates=FeatureGates.alpha() if self._alpha else None, time_scale=TIME_SCALE)
+            ControlPlane(gates=Release.alpha() if self._alpha else None, time_scale=TIME_SCALE)
         )
         self._client = await self._plane.connect("people")
         self._kubeconfig = self.directory / "kubeconfig"

@@ -12,7 +12,7 @@ import dra_kit as dra
 from dra_kit.author.target import load_driver
 from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.kubelet.cdi.store import spec_file_name, temporary_file_name
-from dra_kit.kubernetes.release import FeatureGates
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.log import LIMIT
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
@@ -71,7 +71,7 @@ async def view_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> st
     template, guest = yaml.safe_load_all((project / "demo" / "pod.yaml").read_text())
     for item in (template, guest):
         item["metadata"]["namespace"] = "default"
-    gates = FeatureGates.default().without(*without)
+    gates = Release.of().without(*without)
     how = SandboxSettings(gates=gates, webhook=False, controller=False)
     async with Sandbox(made, how, observers=(feeding(view.read),)) as sandbox:
         for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
