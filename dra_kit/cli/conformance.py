@@ -188,6 +188,8 @@ def _require_consistent(ctx: click.Context) -> None:
     if "here" in given:
         if target + command != 1:
             raise click.UsageError("--here requires one driver to start: a TARGET or --command.")
+        if "context" in given:
+            raise click.UsageError("--context does not work with --here: the driver has the kubeconfig's current one.")
         if "node" not in given:
             raise click.UsageError("--here requires --node: the name of this machine in the cluster.")
     elif command:

@@ -62,10 +62,11 @@ def _any(found: list[str], pattern: str) -> bool:
 def printed_edits(text: str, mark: str) -> SpecEdits:
     """Return what a container printed after the lines that begin with a mark."""
     parts: dict[str, list[str]] = {}
+    lines: list[str] = []  # those before the first mark do not count
     for line in text.splitlines():
         if line.startswith(mark):
             lines = parts.setdefault(line.removeprefix(mark), [])
-        elif parts:
+        else:
             lines.append(line)
     mounts = [words[4] for line in parts.get("mounts", ()) if len(words := line.split(" ")) > 4]
     return SpecEdits(

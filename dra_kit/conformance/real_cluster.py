@@ -117,6 +117,7 @@ class ClusterBench:
         self._mark = f"--{secrets.token_hex(8)}-"  # no variable of a driver has it
         self._progress = progress
         self._classes: list[str] = []
+        self._local = False  # the node has slices of its own, so that no others are read
         self._class = self.profile.device_class or self.namespace
         self._pods: list[ClaimedPod] = []
         self._done: dict[str, Exception | None] = {}
@@ -214,8 +215,9 @@ class ClusterBench:
     # --- what the cluster shows
 
     async def slices(self) -> list[Object]:
-        """Return the driver's slices: those of the node, and those of several nodes."""
-        listed = await self.client.list(RESOURCE_SLICES, field_selector=f"spec.driver={self.driver}")
+        """Return the driver's slices of the node; those of several nodes if the node has none of its own."""
+        selector = f"spec.driver={self.driver}" + (f",spec.nodeName={self.node}" if self._local else "")
+        listed = await self.client.list(RESOURCE_SLICES, field_selector=selector)
         return [item for item in listed.items if self.node in ("", item["spec"].get("nodeName", self.node))]
 
     async def published(self) -> list[Object]:
@@ -237,9 +239,10 @@ class ClusterBench:
             )
         if not self.node:
             nodes = {item["spec"].get("nodeName", "") for item in newest(found) if item["spec"].get("devices")}
-            self.node = next(iter(sorted(nodes & await self._nodes())), "")
-            found = await self.slices()
-        return found
+            local = sorted(nodes - {""})
+            self.node = next(iter([*sorted(nodes & await self._nodes()), *local]), "")
+        self._local = any(item["spec"].get("nodeName") == self.node for item in found)
+        return await self.slices()
 
     async def _nodes(self) -> set[str]:
         """Return the names of nodes that take pods."""
@@ -269,7 +272,7 @@ class ClusterBench:
         """Return reason and text of the Events on a pod, oldest first and each once."""
         listed = await self.client.list(EVENTS, self.namespace)
         own = [item for item in listed.items if item.get("regarding", {}).get("name") == pod.name]
-        own.sort(key=lambda item: int(item["metadata"].get("resourceVersion") or 0))
+        own.sort(key=_time)
         return list(dict.fromkeys((str(item.get("reason", "")), str(item.get("note", ""))) for item in own))
 
     async def evidence(self, pod: ClaimedPod) -> list[str]:
@@ -496,6 +499,11 @@ def _object(resource: Resource, name: str, namespace: str = "", *, labels: Mappi
 
 
 _ORDINARY: Final = frozenset({"Scheduled", "Pulled", "Pulling", "Created", "Started", "Killing"})
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    """Return when an Event happened last; kubelets write the older fields."""
+    return str(event.get("deprecatedLastTimestamp") or event.get("eventTime") or "")
 
 
 def _is_prepared(status: Mapping[str, Any]) -> bool:

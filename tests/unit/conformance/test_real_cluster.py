@@ -38,6 +38,7 @@ from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 
 DRIVER = "gpu.example.com"
 NODE = "node-1"
+slow = pytest.mark.processes  # each has an API server, which takes half a second
 PASSED = {f"C{number}": "passed" for number in range(1, 8)}
 SCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}
 
@@ -233,6 +234,7 @@ async def test_a_driver_that_does_all_of_it_passes_and_nothing_is_left(clock: Cl
         assert await left(client) == told.remaining == []
 
 
+@slow
 @pytest.mark.parametrize(
     ("fault", "fields", "changed", "evidence"),
     [
@@ -275,6 +277,7 @@ async def test_a_fault_fails_its_check(
         assert await left(client) == []
 
 
+@slow
 async def test_a_pod_that_does_not_end_is_deleted_by_force_and_named(clock: Clock) -> None:
     told = Told()
     async with cluster(clock, "kept") as client:
@@ -284,6 +287,7 @@ async def test_a_pod_that_does_not_end_is_deleted_by_force_and_named(clock: Cloc
         assert (await client.list(PODS)).items == []
 
 
+@slow
 async def test_a_class_of_the_cluster_is_used_and_stays(clock: Clock) -> None:
     async with cluster(clock) as client:
         body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
@@ -293,6 +297,7 @@ async def test_a_class_of_the_cluster_is_used_and_stays(clock: Clock) -> None:
         assert [item["metadata"]["name"] for item in (await client.list(DEVICE_CLASSES)).items] == ["gpu"]
 
 
+@slow
 async def test_a_class_or_node_that_does_not_exist_is_named(clock: Clock) -> None:
     async with cluster(clock) as client:
         with pytest.raises(ConfigurationError, match="DeviceClass none does not exist; create it"):
@@ -303,6 +308,7 @@ async def test_a_class_or_node_that_does_not_exist_is_named(clock: Clock) -> Non
         assert await left(client) == []
 
 
+@slow
 async def test_an_interrupted_run_leaves_nothing(clock: Clock) -> None:
     async with cluster(clock, "idle") as client:
         run = asyncio.create_task(verdict(client, profile(), only="C3"))
