@@ -42,6 +42,7 @@ START_WITHIN = {"R1": 8.0, "L2": 20.0, "A1": 20.0}
 """Seconds that a driver gets which never registers."""
 SHORTER = [
     (slices, "STEADY_SECONDS", 2.0),
+    (slices, "CACHE_SECONDS", conformance_driver.CACHED_SECONDS + 2),
     (slices, "SETTLE_SECONDS", 1.0),
     (prepare, "SETTLE_SECONDS", 1.0),
     (health_and_metadata, "SETTLE_SECONDS", 1.0),
@@ -99,6 +100,12 @@ async def test_a_right_driver_passes_every_check(tmp_path: Path) -> None:
 async def test_a_right_driver_with_one_socket_and_no_health_passes(tmp_path: Path) -> None:
     report = await judged("shared", "R1,R9,R10,P2,H4", tmp_path)
     assert texts(report) == []
+
+
+async def test_a_deletion_that_a_cache_of_writes_hides_is_not_a_fault_of_s4(tmp_path: Path) -> None:
+    report = await judged("cached", "S4", tmp_path)
+    assert texts(report) == []
+    assert report.outcomes[0].seconds > PROFILE.restored_within  # the first deletion was missed
 
 
 @pytest.mark.parametrize("fault", FUNCTIONS)

@@ -1,7 +1,8 @@
 """A small driver against the raw protocol: right in everything, but for one fault that its first argument names.
 
 It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is right. Each other fault has the id of the
-check that finds it; ``shared`` is a right driver with one socket for both services.
+check that finds it; ``shared`` is a right driver with one socket for both services, and ``cached`` one that misses the
+deletion of a slice right after it was written, as Go's helper did.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ FAULT = sys.argv[1] if __name__ == "__main__" else "none"
 PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
 LEASE = 10
+CACHED_SECONDS = 6.0
 TAINT = {"key": f"{DRIVER}/hot", "effect": "NoSchedule"}
 METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 
@@ -475,6 +477,7 @@ class Publisher:
         self._accepted: dict[str, Any] = {}  # what the API server made of the specs
         self._updated: dict[str, float] = {}
         self._lost: set[str] = set()
+        self._stored: dict[str, float] = {}
         self._writes = 0
         self._created: set[str] = set()
 
@@ -532,6 +535,8 @@ class Publisher:
                 raise
             self._create(name, spec)
             return
+        if has("cached"):
+            self._lost.discard(name)
         empty = not spec.get("devices")
         again = not empty and name not in self._accepted
         rewrite = (has("S2") and again) or (has("S12") and empty and "-counters" not in name)
@@ -554,6 +559,8 @@ class Publisher:
     def _create(self, name: str, spec: dict[str, Any]) -> None:
         if has("S5") and time.monotonic() - self._updated.get(name, -60.0) < 10.0:
             self._lost.add(name)
+        if has("cached") and time.monotonic() - self._stored.get(name, -60.0) < CACHED_SECONDS:
+            self._lost.add(name)
         if name in self._lost:
             return
         owner = self._api.call(f"/api/v1/nodes/{self._node}")
@@ -569,6 +576,7 @@ class Publisher:
 
     def _store(self, name: str, spec: dict[str, Any], answer: dict[str, Any]) -> None:
         self._created.add(name)
+        self._stored[name] = time.monotonic()
         made = _plain(answer["spec"])
         if made == spec:
             self._accepted.pop(name, None)
