@@ -286,6 +286,7 @@ class AllocationError(DraKitError):
         kind: kind of the problem: ``feature-disabled``, ``all-constraint``, ``all-pool-incomplete``,
             ``all-pool-invalid``, ``invalid-pools``, ``too-many-devices``, ``cel-runtime``, ``cel-compile``,
             ``derived-runtime``, ``derived-compile``, ``capacity-not-representable``, ``capacity-negative``,
+            ``capacity-named-twice``, ``attribute-value-unsupported``,
             ``constraint-unknown``, ``selector-unknown``, ``mode-unknown``, ``class-not-found``,
             ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms``,
             ``search-limit`` or ``aborted``.

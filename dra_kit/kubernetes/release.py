@@ -1,4 +1,4 @@
-"""A release of Kubernetes: its version and its feature gates.
+"""A release of Kubernetes: its version, its feature gates, and the rules that changed without a gate.
 
 Sources: ``pkg/features/kube_features.go`` of Kubernetes 1.37.1 and 1.38.0-beta.0.
 """
@@ -6,6 +6,7 @@ Sources: ``pkg/features/kube_features.go`` of Kubernetes 1.37.1 and 1.38.0-beta.
 from __future__ import annotations
 
 import re
+from enum import Enum, auto
 from typing import Final, NamedTuple, Self
 
 from msgspec import Struct
@@ -32,6 +33,15 @@ class KubernetesVersion(NamedTuple):
             raise ValueError(f"Kubernetes {version} has no resource.k8s.io/v1; use {OLDEST} to {NEWEST}")
         return version
 
+    def has(self, change: Change) -> bool:
+        """Return whether a rule has changed in this release or before."""
+        return self.minor >= _CHANGED[change]
+
+    @property
+    def before(self) -> KubernetesVersion:
+        """The release before this one."""
+        return KubernetesVersion(self.major, self.minor - 1)
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
@@ -43,6 +53,67 @@ NEWEST: Final = KubernetesVersion(1, 37)
 
 
 _VERSION: Final = re.compile(r"v?1\.(?P<minor>[0-9]{1,3})(?![0-9])")
+
+
+class Change(Enum):
+    """A rule that changed without a feature gate; the code asks for each in one place."""
+
+    ALLOCATORS_ALIKE = auto()
+    """The three allocators differ in their features only: each knows the rules that the experimental one had before."""
+    VERSIONS_COMPARE_WITHOUT_BUILD = auto()
+    """Constraints compare versions as semantic versions, so that build metadata does not count."""
+    UNUSABLE_VALUES_FAIL = auto()
+    """A constraint that meets a value without meaning to the scheduler fails the attempt; before, it did not match."""
+    EMPTY_DERIVED_LISTS_MATCH = auto()
+    """``matchAttribute`` accepts one device whose derived attribute is an empty list."""
+    CAPACITY_NAMES_NORMALIZED = auto()
+    """``<driver>/<name>`` and ``<name>`` are one capacity; before, names had to be spelled as published."""
+    UNUSABLE_VALUES_FAIL_WHERE_READ = auto()
+    """An attribute without meaning to CEL fails an expression where it is read; before, it failed every expression."""
+    EMPTY_LISTS_ARE_UNUSABLE = auto()
+    """An attribute that is an empty list has no meaning to CEL."""
+    FULL_NAMES_WIN = auto()
+    """An attribute or capacity that a device has with and without its driver's domain is the one with the domain."""
+    TYPES_HAVE_A_SIZE = auto()
+    """CEL estimates the size of the value of ``type(x)``; before, nothing bounded the cost of comparing it."""
+    PARTS_OF_URLS_HAVE_A_SIZE = auto()
+    """CEL estimates the size of ``url(x).getHost()`` and the like by that of the URL; before, nothing bounded it."""
+    NEGATIVE_DEPTHS_ARE_UNBOUNDED = auto()
+    """CEL estimates ``flatten`` with a negative depth as unbounded; before, as free."""
+    EMPTY_TEXT_HAS_NO_ITEMS = auto()
+    """``exists_one`` of an empty string is false; before, it was an error."""
+    INCLUDES_IN_NEW_EXPRESSIONS = auto()
+    """The API server admits ``includes`` in new expressions without the gate DRAListTypeAttributes."""
+    MASKS_OF_NETWORKS = auto()
+    """``isMask()`` of a CIDR exists in stored expressions; in new ones since the release after that."""
+    NEGATIVE_AMOUNTS_FAIL = auto()
+    """A negative amount in a request fails the attempt even where the request policy would round it up."""
+    SHARES_BLOCK_WHOLE_DEVICES = auto()
+    """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
+    UNFINISHED_POOLS_FAIL_NODES = auto()
+    """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+
+
+_CHANGED: Final = {
+    Change.ALLOCATORS_ALIKE: 38,
+    Change.VERSIONS_COMPARE_WITHOUT_BUILD: 38,
+    Change.UNUSABLE_VALUES_FAIL: 38,
+    Change.EMPTY_DERIVED_LISTS_MATCH: 38,
+    Change.CAPACITY_NAMES_NORMALIZED: 38,
+    Change.UNUSABLE_VALUES_FAIL_WHERE_READ: 38,
+    Change.EMPTY_LISTS_ARE_UNUSABLE: 38,
+    Change.FULL_NAMES_WIN: 38,
+    Change.TYPES_HAVE_A_SIZE: 38,
+    Change.PARTS_OF_URLS_HAVE_A_SIZE: 38,
+    Change.NEGATIVE_DEPTHS_ARE_UNBOUNDED: 38,
+    Change.EMPTY_TEXT_HAS_NO_ITEMS: 38,
+    Change.INCLUDES_IN_NEW_EXPRESSIONS: 38,
+    Change.MASKS_OF_NETWORKS: 38,
+    Change.NEGATIVE_AMOUNTS_FAIL: 38,
+    Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
+    Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+}
+"""The first minor release with each change."""
 
 
 class GateHistory(NamedTuple):

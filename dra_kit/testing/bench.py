@@ -42,6 +42,7 @@ from dra_kit.client.api import ObjectList
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError, NotFound, NotYet, TransientError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, capacity_share
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.manifests.documents import check_objects
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -70,7 +71,7 @@ __tracebackhide__ = True  # pytest shows the test's own line instead
 NODE: Final = "node-1"
 """Name of the node, and of the pool of the devices."""
 _BOOT: Final = "boot-1"
-_FRACTIONAL: Final = "DRAFractionalCapacityRange" in Release.of().enabled
+_SCHEDULER: Final = AllocatorRules.of(Release.of())
 
 
 class UnitTest:
@@ -589,7 +590,7 @@ def _consumed(device: Device, driver: str, capacity: Mapping[str, QuantityLike] 
     pool = ResourcePool(name=NODE, generation=1, resource_slice_count=1)
     spec = ResourceSliceSpec(driver=driver, pool=pool, node_name=NODE, devices=(device.to_v1(),))
     requested = None if capacity is None else {name: parse_quantity(amount) for name, amount in capacity.items()}
-    share = capacity_share(requested, AdvertisedDevice(LazySlice(NODE, spec), 0), fractional=_FRACTIONAL)
+    share = capacity_share(requested, AdvertisedDevice(LazySlice(NODE, spec), 0), _SCHEDULER)
     offered = spec.devices[0].capacity
     if share is None or any(amount > offered[name].value for name, amount in share.amounts.items()):
         amounts = ", ".join(f"{name} {amount}" for name, amount in (requested or {}).items())

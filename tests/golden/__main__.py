@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.golden.files import Unreadable, cases, kind_of, read, title
+from tests.golden.files import Unreadable, cases, kind_of, read, release_of, title
 from tests.golden.report import Agreement
 
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             lines = read(path)
             kind = kind_of(path, lines[0])
-            agreements.setdefault(title(kind, path), Agreement()).add(str(path), cases(kind, lines))
+            agreements.setdefault(title(kind, path), Agreement()).add(str(path), cases(kind, lines, release_of(path)))
         except Unreadable as error:
             unreadable = True
             print(f"error: {path}: {error}", file=sys.stderr)

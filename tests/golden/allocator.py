@@ -11,6 +11,7 @@ from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 from tests.golden.kind import Case, Line
@@ -22,14 +23,15 @@ def recognises(line: Line) -> bool:
     return {"features", "scenario", "expected"} <= line.keys()
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     for line in lines:
-        yield Case(line["id"], _comparable(line["expected"]), partial(_observe, line))
+        yield Case(line["id"], _comparable(line["expected"]), partial(_observe, line, release))
 
 
-def gates_of(features: dict[str, bool]) -> AllocatorRules:
+def gates_of(features: dict[str, bool], release: Release) -> AllocatorRules:
     """Return the gates of a line, whose keys are the Go names of the features."""
-    return AllocatorRules(**{re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(): on for name, on in features.items()})
+    on: dict[str, Any] = {re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(): value for name, value in features.items()}
+    return AllocatorRules(version=release.version, **on)
 
 
 def node_of(node: Line) -> Node:
@@ -48,11 +50,11 @@ def outcome_of(allocations: Sequence[AllocationResult] | None, shares: dict[str,
     return documents
 
 
-def _observe(line: Line) -> Line:
+def _observe(line: Line, release: Release) -> Line:
     scenario = line["scenario"]
     holders = [{"metadata": {}, "status": {"allocation": {"devices": {"results": scenario["allocated"]}}}}]
     snapshot = AllocatorState(slices=scenario["resourceSlices"], classes=scenario["deviceClasses"], claims=holders)
-    allocator = Allocator(snapshot, gates_of(line["features"]))
+    allocator = Allocator(snapshot, gates_of(line["features"], release))
     verdict: Line
     try:
         allocations = outcome_of(allocator.allocate(node_of(scenario["node"]), scenario["claims"]), {})

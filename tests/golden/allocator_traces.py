@@ -9,6 +9,7 @@ from typing import Any
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node
 from tests.golden.allocator import gates_of, node_of, outcome_of
 from tests.golden.kind import Case, Line
@@ -20,18 +21,18 @@ def recognises(line: Line) -> bool:
     return {"features", "nodes", "steps", "final"} <= line.keys()
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     """Return a case for each placement, and one for the devices in use at the end of each trace."""
     for line in lines:
-        yield from _Trace(line).cases()
+        yield from _Trace(line, release).cases()
 
 
 class _Trace:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, release: Release) -> None:
         self._line = line
         self._nodes: list[Node] = [node_of(node) for node in line["nodes"]]
         self._snapshot = AllocatorState(slices=line["resourceSlices"], classes=line["deviceClasses"])
-        self._allocator = Allocator(self._snapshot, gates_of(line["features"]))
+        self._allocator = Allocator(self._snapshot, gates_of(line["features"], release))
         self._shares: dict[str, str] = {}
         self._held: dict[str, list[Line]] = {}
 
@@ -43,7 +44,7 @@ class _Trace:
                     expected = {key: step["expected"].get(key) for key in ("tried", "node", "allocations", "errorKind")}
                     yield Case(f"{self._line['id']}, step {number}", expected, partial(self._place, step))
                 case "deallocate":
-                    for allocation in self._held.pop(step["pod"]):
+                    for allocation in self._held.pop(step["pod"], ()):
                         self._snapshot.deallocate(allocation)
                 case "publish":
                     self._snapshot.publish(step["resourceSlices"], remove=step.get("remove") or ())

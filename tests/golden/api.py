@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from dra_kit.kubernetes.release import Release
 from tests.golden.api_client import Replayer, expand
 from tests.golden.api_fit import MISSING, Fitting
 from tests.golden.kind import Case, Line
@@ -28,7 +29,7 @@ def recognises(line: Line) -> bool:
     return {"id", "gates", "steps"} <= line.keys()
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     """Replay each line against an empty server; a watch ends after all its events."""
     with asyncio.Runner() as runner:
         replayer = Replayer()

@@ -7,7 +7,9 @@ from functools import partial
 
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.cel.device import Device
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.program import MAX_COST, compile_selector
+from dra_kit.kubernetes.release import Release
 from tests.golden.kind import Case, Line
 
 NAME = "cel"
@@ -19,11 +21,11 @@ def recognises(line: Line) -> bool:
     return is_header(line, "verdicts of")
 
 
-def is_header(line: Line, beginning: str) -> bool:
-    return str(line.get("meta", "")).startswith(beginning)
+def is_header(line: Line, *beginnings: str) -> bool:
+    return str(line.get("meta", "")).startswith(beginnings)
 
 
-def devices_of(line: Line) -> list[Device]:
+def devices_of(line: Line, release: Release) -> list[Device]:
     """Return the devices, to which the lines of a file refer by position."""
     return [
         Device(
@@ -31,6 +33,7 @@ def devices_of(line: Line) -> list[Device]:
             attributes=device["attributes"],
             capacity=device["capacity"],
             allow_multiple_allocations=bool(device["allowMultipleAllocations"]),
+            version=release.version,
         )
         for device in line["devices"]
     ]
@@ -42,18 +45,19 @@ def observed_cost(line: Line, cost: int) -> int:
     return recorded if (recorded <= MAX_COST) == (cost <= MAX_COST) else cost
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     remaining = iter(lines)
-    devices = devices_of(next(remaining))
+    devices = devices_of(next(remaining), release)
+    environment = DeviceEnvironment(version=release.version)
     for line in remaining:
-        yield Case(line["id"], line, partial(_select, line, devices[line["device"]], line["expr"]))
+        yield Case(line["id"], line, partial(_select, line, devices[line["device"]], line["expr"], environment))
 
 
-def _select(line: Line, device: Device, expression: str) -> Line:
+def _select(line: Line, device: Device, expression: str, environment: DeviceEnvironment) -> Line:
     # the texts of errors are not compared
     observed = line | {"cost": 0}
     try:
-        selector = compile_selector(expression)
+        selector = compile_selector(expression, environment=environment)
     except CelCompileError:
         return observed | {"result": "cerr"}
     observed["cost"] = observed_cost(line, selector.cost)

@@ -8,6 +8,7 @@ from functools import partial
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.program import compile_derived, compile_selector
+from dra_kit.kubernetes.release import Release
 from tests.golden.cel import is_header, observed_cost
 from tests.golden.kind import Case, Line
 
@@ -15,23 +16,24 @@ NAME = "cel-compile"
 
 
 def recognises(line: Line) -> bool:
-    return is_header(line, "compile-time")
+    return is_header(line, "compile-time", "what compiles")
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     remaining = iter(lines)
     next(remaining)
     for line in remaining:
-        yield Case(line["id"], line, partial(_compile, line, line["expr"], _environment(line)))
+        yield Case(line["id"], line, partial(_compile, line, line["expr"], _environment(line, release)))
 
 
-def _environment(line: Line) -> DeviceEnvironment:
+def _environment(line: Line, release: Release) -> DeviceEnvironment:
     gates = line["gates"]
     return DeviceEnvironment(
         stored={"stored": True, "new": False}[line["env"]],
         # stored expressions ignore gates
         consumable_capacity=gates["ConsumableCapacity"] or line["env"] == "stored",
         list_type_attributes=gates["ListTypeAttributes"] or line["env"] == "stored",
+        version=release.version,
     )
 
 

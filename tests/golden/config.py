@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.config import configs_for_result
 from dra_kit.kubernetes.resource.v1 import DeviceAllocationConfiguration
 from tests.golden.kind import Case, Line
@@ -16,7 +17,7 @@ def recognises(line: Line) -> bool:
     return {"config", "results", "selected"} <= line.keys()
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     for line in lines:
         requests = [result["request"] for result in line["results"]]
         yield Case(line["id"], line, partial(_select, line, line["config"], requests))

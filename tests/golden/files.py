@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+from dra_kit.kubernetes.release import Release
 from tests.golden import allocator, allocator_traces, api, cel, cel_compile, cel_derived, config, quantity, scenarios
 from tests.golden.kind import Case, Kind, Line
 
@@ -50,9 +53,22 @@ def stem(path: Path) -> str:
     return path.name.split(".", 1)[0]
 
 
+def release_of(path: Path) -> Release:
+    """Return the release from which a file was recorded: its folder's name, as in ``1.38/cel.jsonl``, else 1.37."""
+    with contextlib.suppress(ValueError):
+        return Release.parse(path.absolute().parent.name)
+    return RECORDED
+
+
+RECORDED: Final = Release.parse("1.37")
+"""The release from which files without a folder of their own were recorded."""
+
+
 def title(kind: Kind, path: Path) -> str:
-    """Return the title of a file in reports: its kind, and its number if there are several."""
-    return f"{kind.NAME}/{stem(path)}" if kind in {api, scenarios} else kind.NAME
+    """Return the title of a file in reports: its kind, and its number or release if there are several."""
+    release = release_of(path)
+    name = f"{kind.NAME}/{stem(path)}" if kind in {api, scenarios} else kind.NAME
+    return name if release == RECORDED else f"{release.version}/{stem(path)}"
 
 
 def kind_of(path: Path, first: Line) -> Kind:
@@ -67,9 +83,9 @@ def kind_of(path: Path, first: Line) -> Kind:
     raise Unreadable(f"unknown kind of golden data: neither its name nor its first line fits one of {known}")
 
 
-def cases(kind: Kind, lines: list[Line]) -> Iterator[Case]:
+def cases(kind: Kind, lines: list[Line], release: Release = RECORDED) -> Iterator[Case]:
     """The cases of a file."""
-    replayed = kind.replay(lines)
+    replayed = kind.replay(lines, release)
     count = 0
     while True:
         try:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from dra_kit.kubernetes.release import Release
+
 Line: TypeAlias = dict[str, Any]
 """One JSON object of a golden file."""
 
@@ -36,8 +38,8 @@ class Kind(Protocol):
     def recognises(self, line: Line) -> bool:
         """Whether a file that begins with ``line`` is of this kind."""
 
-    def replay(self, lines: Iterable[Line]) -> Iterator[Case]:
-        """The cases of a file, from all of its lines.
+    def replay(self, lines: Iterable[Line], release: Release) -> Iterator[Case]:
+        """The cases of a file, from all of its lines, which were recorded from a release.
 
         Raises:
             KeyError, TypeError, ValueError: a line is not of this kind.

@@ -27,7 +27,7 @@ def recognises(line: Line) -> bool:
     return {"id", "gates", "phases"} <= line.keys()
 
 
-def replay(lines: Iterable[Line]) -> Iterator[Case]:
+def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     """Replay each scenario on a new control plane up to the first phase that differs."""
     for line in lines:
         expected = _expected(line)

@@ -12,8 +12,9 @@ from dra_kit.errors import Unsupported
 from dra_kit.kubernetes.cel.program import Selector
 from tests.golden import cel
 from tests.golden.__main__ import main
-from tests.golden.files import KINDS
+from tests.golden.files import KINDS, cases, kind_of, read, release_of, stem
 from tests.golden.pins import pinned
+from tests.golden.report import Agreement
 
 DATA = Path(__file__).parents[1] / "data" / "golden"
 
@@ -38,6 +39,18 @@ def test_full_agreement_with_kubernetes(
     assert outcome["differences"] == []
     assert outcome["agree"] == outcome["total"] >= 40
     assert status == 0
+
+
+@pytest.mark.parametrize("path", pinned("golden/1.38/*"), ids=stem)
+def test_full_agreement_with_the_next_release(path: Path, record_property: Callable[[str, object], None]) -> None:
+    agreement = Agreement()
+    lines = read(path)
+
+    agreement.add(str(path), cases(kind_of(path, lines[0]), lines, release_of(path)))
+
+    record_property("golden", agreement.told(f"1.38/{stem(path)}"))
+    assert agreement.total > 0
+    assert [difference.id for difference in agreement.differences] == []
 
 
 def test_different_line_is_printed_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +146,7 @@ def cel_lines(expression: str, **verdict: object) -> list[dict[str, object]]:
 def test_unsupported_case_is_counted_separately(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unsupported(_: str) -> Selector:
+    def unsupported(_: str, *, environment: object) -> Selector:
         raise Unsupported("the expression uses what dra-kit cannot do")
 
     monkeypatch.setattr(cel, "compile_selector", unsupported)

@@ -69,7 +69,7 @@ class ClaimExplainer:
     def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
         self._budget = WorkBudget(sum(map(len, cluster.slices)))
-        self._evaluator = CelEvaluator(self._budget.evaluated)
+        self._evaluator = CelEvaluator(self._budget.evaluated, cluster.gates.version)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
     def renew_budget(self) -> None:

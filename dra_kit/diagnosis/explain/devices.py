@@ -29,7 +29,13 @@ from dra_kit.diagnosis.explain.verdicts import (
     feature,
 )
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, capacity_share
+from dra_kit.kubernetes.allocator.devices import (
+    AdvertisedDevice,
+    AdvertisedSlice,
+    DeviceID,
+    asked_and_offered,
+    capacity_share,
+)
 from dra_kit.kubernetes.allocator.picks import CounterLedger, PickedDevices
 from dra_kit.kubernetes.allocator.pools import NodePool
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
@@ -396,7 +402,7 @@ class EquivalentDevices:
             return None  # problems of capacity name the device
         seen = self.usual.of(slice_)
         used = bool(self._usage.changes((spec.driver, spec.pool.name)))
-        if used and any(self._usage.consumed(device.id) for device in slice_.devices):
+        if used and any(self._usage.consumed(device.id, self._gates) for device in slice_.devices):
             return None
         if used or slice_.has_rule_taints or self._choice.capacity:
             return tuple(zip(seen, map(self._rest, slice_.devices), strict=True))
@@ -416,7 +422,7 @@ class EquivalentDevices:
         published, spec = device.device, device.spec
         if self._reads is None or device.demands or not device.whole:
             return _ALONE
-        if spec.skip_node_operations or spec.per_device_node_selection or self._usage.consumed(device.id):
+        if spec.skip_node_operations or spec.per_device_node_selection or self._usage.consumed(device.id, self._gates):
             return _ALONE
         seen = None
         if device.has_plain_attributes:
@@ -511,9 +517,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
     """
     if not cluster.gates.consumable_capacity:
         return
-    fractional = cluster.gates.fractional_capacity_range
-    requested = choice.capacity or {}
-    offers = device.device.capacity
+    requested, offers = asked_and_offered(choice.capacity, device, cluster.gates)
     missing = [name for name in requested if name not in offers]
     for name in missing:
         yield Reason(
@@ -524,11 +528,9 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
         )
     if missing:
         return
-    share = capacity_share(requested, device, fractional=fractional)
+    share = capacity_share(requested, device, cluster.gates)
     if share is None:
-        refused = [
-            name for name in requested if capacity_share({name: requested[name]}, device, fractional=fractional) is None
-        ]
+        refused = [name for name in requested if capacity_share({name: requested[name]}, device, cluster.gates) is None]
         for name in refused:
             allowed = _allowed(offers[name].request_policy)
             yield Reason(
@@ -548,7 +550,7 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
                 remedy=Remedy(RemedyKind.NEW_AMOUNT, "with an amount of each capacity"),
             )
         return
-    consumed = cluster.snapshot.usage.consumed(device.id)
+    consumed = cluster.snapshot.usage.consumed(device.id, cluster.gates)
     for name, needed in share.nanos.items():
         left = device.capacity[name] - consumed.get(name, 0)
         if needed <= left:

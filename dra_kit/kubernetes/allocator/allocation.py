@@ -25,7 +25,7 @@ from dra_kit.kubernetes.allocator.search import (
 )
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.matching import Node, merge_node_selectors, only_node
 from dra_kit.kubernetes.resource.v1 import (
     AllocationResult,
@@ -66,7 +66,7 @@ class Allocator:
     ) -> None:
         self._snapshot = snapshot
         self._gates = gates or AllocatorRules.of(Release.of())
-        self._evaluator = evaluator or CelEvaluator()
+        self._evaluator = evaluator or CelEvaluator(version=self._gates.version)
         self._max_steps = max_steps
         self._memo = AttemptCache(snapshot.usage, self._gates, self._evaluator)
 
@@ -163,6 +163,7 @@ class AllocationAttempt:
         matcher: DeviceMatcher,
         picked: PickedDevices,
     ) -> list[list[NodeAlternative]]:
+        node_only = self._gates.has(Change.UNFINISHED_POOLS_FAIL_NODES)
         counted = 0
         on_node = []
         for request, choices in zip(claim.spec.devices.requests, requests, strict=True):
@@ -170,7 +171,11 @@ class AllocationAttempt:
             for choice in choices:
                 if isinstance(choice, AllocationError):
                     raise choice
-                everything = _devices_for_all(choice, pools, matcher, picked) if choice.all_devices else None
+                everything = (
+                    _devices_for_all(choice, pools, matcher, picked, node_only=node_only)
+                    if choice.all_devices
+                    else None
+                )
                 alternatives.append(NodeAlternative(choice, everything))
             minimum = min(alternative.count for alternative in alternatives)
             check_result_count(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
@@ -191,15 +196,25 @@ def _without_errors(
 
 
 def _devices_for_all(
-    choice: RequestAlternative, pools: Sequence[NodePool], matcher: DeviceMatcher, picked: PickedDevices
+    choice: RequestAlternative,
+    pools: Sequence[NodePool],
+    matcher: DeviceMatcher,
+    picked: PickedDevices,
+    *,
+    node_only: bool,
 ) -> tuple[AdvertisedDevice, ...]:
-    """Return the devices for mode All, including devices in use, which make the request fail."""
+    """Return the devices for mode All, including devices in use, which make the request fail.
+
+    With ``node_only``, an incomplete or invalid pool is an error of this node only.
+    """
     devices = []
     for pool in pools:
         if pool.incomplete or pool.invalid:
             state, kind = ("being updated", "incomplete") if pool.incomplete else ("invalid", "invalid")
             raise choice.error(
-                f"asks for all devices, but resource pool {pool.id} is currently {state}", kind=f"all-pool-{kind}"
+                f"asks for all devices, but resource pool {pool.id} is currently {state}",
+                kind=f"all-pool-{kind}",
+                node_only=node_only,
             )
         devices += [
             device

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import MAX_PREC, Context
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, taint_rule_may_cover
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
 from dra_kit.kubernetes.resource.v1 import (
@@ -26,11 +27,14 @@ from dra_kit.kubernetes.resource.v1 import (
     ResourceSliceSpec,
 )
 from dra_kit.kubernetes.values.quantity import INT64_MAX, Amount, Quantity, divide_up
+from dra_kit.kubernetes.values.semver import Version
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9
 _EXACT: Final = Context(prec=MAX_PREC)
 _AMOUNTS: Final = 4096
+_UINT64_MAX: Final = 2**64 - 1
+_Named = TypeVar("_Named")
 
 
 def to_nano(quantity: Quantity) -> int:
@@ -264,7 +268,7 @@ def _blocking(taints: Iterable[DeviceTaint]) -> tuple[DeviceTaint, ...]:
 
 
 Scalar: TypeAlias = tuple[str, str | int | bool]
-"""Type and value; versions compare as strings, build metadata included."""
+"""Type and value; versions compare as strings."""
 
 
 def published_attribute(device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
@@ -300,6 +304,37 @@ def elements(attribute: DeviceAttribute) -> frozenset[Scalar]:
     if attribute.bools is not None:
         return frozenset(("bool", value) for value in attribute.bools)
     return frozenset(("version", value) for value in attribute.versions or ())
+
+
+def is_usable(attribute: DeviceAttribute, *, lists: bool) -> bool:
+    """Return whether the scheduler can compare the values of an attribute: versions parse, and there is a value.
+
+    Lists have values with the gate DRAListTypeAttributes only (``lists``).
+    """
+    single = scalar(attribute)
+    if single is None and not lists:
+        return False
+    values = elements(attribute)
+    return bool(values) and all(kind != "version" or _parses(str(value)) for kind, value in values)
+
+
+def _parses(version: str) -> bool:
+    """Return whether a version has numbers of 64 bits at most, as the scheduler's."""
+    try:
+        parsed = Version(version)
+    except ValueError:
+        return False
+    numbers = (parsed.major, parsed.minor, parsed.patch, *map(int, filter(str.isdecimal, parsed.prerelease)))
+    return max(numbers) <= _UINT64_MAX
+
+
+def without_build_metadata(attribute: DeviceAttribute) -> DeviceAttribute:
+    """Return an attribute whose versions are equal if semantic versioning gives them the same precedence."""
+    if attribute.version is not None:
+        return DeviceAttribute(version=attribute.version.partition("+")[0])
+    if attribute.versions is not None:
+        return DeviceAttribute(versions=tuple(version.partition("+")[0] for version in attribute.versions))
+    return attribute
 
 
 _NAMES: Final = 1024
@@ -349,8 +384,60 @@ class CapacityShare(Struct, frozen=True):
 NOTHING: Final = CapacityShare({}, {})
 
 
+def normalized(amounts: Mapping[str, _Named], driver: str) -> dict[str, _Named]:
+    """Return what each capacity name stands for by full name; one that is written in full wins over a short one."""
+    short = {f"{driver}/{name}": value for name, value in amounts.items() if "/" not in name}
+    return short | {name: value for name, value in amounts.items() if "/" in name}
+
+
+def asked_and_offered(
+    requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, gates: AllocatorRules
+) -> tuple[Mapping[str, Quantity], Mapping[str, DeviceCapacity]]:
+    """Return what a request asks of a device and what the device offers, by the names that the device publishes.
+
+    Raises:
+        AllocationError: ``capacity-named-twice``.
+    """
+    offers = _offers(device, gates)
+    if requested and gates.has(Change.CAPACITY_NAMES_NORMALIZED):
+        return _as_published(requested, offers, device.id.driver), offers
+    return requested or {}, offers
+
+
+def _offers(device: AdvertisedDevice, gates: AllocatorRules) -> Mapping[str, DeviceCapacity]:
+    """Return the capacity of a device by published name, one name for each."""
+    published = device.device.capacity
+    if not gates.has(Change.CAPACITY_NAMES_NORMALIZED) or all("/" not in name for name in published):
+        return published
+    driver = device.id.driver
+    return {name: offer for name, offer in published.items() if f"{driver}/{name}" not in published}
+
+
+def _as_published(
+    requested: Mapping[str, Quantity], offers: Mapping[str, DeviceCapacity], driver: str
+) -> Mapping[str, Quantity]:
+    """Return a request under the names that a device publishes.
+
+    Raises:
+        AllocationError: ``capacity-named-twice``.
+    """
+    spelled = {name if "/" in name else f"{driver}/{name}": name for name in offers}
+    found: dict[str, Quantity] = {}
+    asked: dict[str, str] = {}
+    for name, amount in requested.items():
+        full = name if "/" in name else f"{driver}/{name}"
+        if full in asked:
+            first, second = sorted((asked[full], name))
+            raise AllocationError(
+                f'capacity "{full}" requested both as "{first}" and as "{second}"', kind="capacity-named-twice"
+            )
+        asked[full] = name
+        found[spelled.get(full, full)] = amount
+    return found
+
+
 def capacity_share(
-    requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, *, fractional: bool
+    requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, gates: AllocatorRules
 ) -> CapacityShare | None:
     """Return the capacity that a share consumes; None if the device cannot serve the request.
 
@@ -359,28 +446,35 @@ def capacity_share(
     Args:
         requested: amounts by name; a device without one of these names is unsuitable.
         device: the device.
-        fractional: gate FractionalCapacityRange.
+        gates: of the scheduler.
 
     Raises:
-        AllocationError: ``capacity-not-representable``, ``capacity-negative``.
+        AllocationError: ``capacity-not-representable``, ``capacity-negative``, ``capacity-named-twice``.
     """
-    capacity = device.device.capacity
+    requested, capacity = asked_and_offered(requested, device, gates)
+    fractional = gates.fractional_capacity_range
     if not capacity and not requested:
         return NOTHING
-    if not requested and device.whole:
+    if not requested and device.whole and len(capacity) == len(device.capacity):
         return CapacityShare({name: offer.value for name, offer in capacity.items()}, device.capacity)
-    requested = requested or {}
     if not requested.keys() <= capacity.keys():
         return None
+    if gates.has(Change.NEGATIVE_AMOUNTS_FAIL):
+        for name, amount in requested.items():
+            _check_sign(name, amount)
     amounts = {}
     for name, offer in capacity.items():
         amount = _resolve(name, requested.get(name), offer, fractional=fractional)
-        if amount.sign < 0:
-            raise AllocationError(f'capacity "{name}": capacity value is negative', kind="capacity-negative")
+        _check_sign(name, amount)
         amounts[name] = amount
     if any(_violates(amount, capacity[name].request_policy, fractional=fractional) for name, amount in amounts.items()):
         return None
     return CapacityShare(amounts, {name: to_nano(amount) for name, amount in amounts.items()})
+
+
+def _check_sign(name: str, amount: Quantity) -> None:
+    if amount.sign < 0:
+        raise AllocationError(f'capacity "{name}": capacity value is negative', kind="capacity-negative")
 
 
 def _resolve(name: str, requested: Quantity | None, offer: DeviceCapacity, *, fractional: bool) -> Quantity:

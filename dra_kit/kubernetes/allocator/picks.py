@@ -12,6 +12,7 @@ from dra_kit.kubernetes.allocator.pools import NodePool, PoolID
 from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, all_tolerated
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -50,7 +51,15 @@ class PickedDevices:
         holders = self._holders.get(device)
         if choice.admin_access:
             return not holders or claim not in holders
-        return not holders and device.id not in self._blocked
+        return not holders and device.id not in self._blocked and not self._is_left_to_shares(device)
+
+    def _is_left_to_shares(self, device: AdvertisedDevice) -> bool:
+        """Whether a device can be held as a whole only, and a share from before is in use."""
+        return (
+            not device.shareable
+            and self._gates.has(Change.SHARES_BLOCK_WHOLE_DEVICES)
+            and self._usage.is_shared(device.id, self._gates)
+        )
 
     def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         """Whether the capacity of the unused device is sufficient.
@@ -75,7 +84,7 @@ class PickedDevices:
         """
         if self._gates.consumable_capacity:
             share = self._consumption(choice, device)
-            if share is None or not share.fits(device, self._usage.consumed(device.id)):
+            if share is None or not share.fits(device, self._usage.consumed(device.id, self._gates)):
                 return False
         return (
             (choice.admin_access or device.id not in self._blocked)
@@ -157,9 +166,7 @@ class PickedDevices:
         key = choice, device
         if key not in self._consumptions:
             try:
-                self._consumptions[key] = capacity_share(
-                    choice.capacity, device, fractional=self._gates.fractional_capacity_range
-                )
+                self._consumptions[key] = capacity_share(choice.capacity, device, self._gates)
             except AllocationError as error:
                 text = f"checking capacity for device {device.id}: {error}"
                 raise choice.error(text, kind=error.kind, device=str(device.id)) from error
@@ -169,9 +176,8 @@ class PickedDevices:
         if not self._gates.consumable_capacity:
             return NOTHING
         share = self._consumption(choice, device)
-        if share is None or not share.fits(device, self._usage.consumed(device.id), self._taken.get(device, {})):
-            return None
-        return share
+        consumed = self._usage.consumed(device.id, self._gates)
+        return share if share is not None and share.fits(device, consumed, self._taken.get(device, {})) else None
 
     def _ledger_to_charge(self, device: AdvertisedDevice) -> CounterLedger | None:
         """Return the counters to charge for a device; None if it consumes none or a share is already charged."""

@@ -9,8 +9,16 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from dra_kit.errors import AllocationError
-from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, Scalar, elements, scalar
+from dra_kit.kubernetes.allocator.devices import (
+    AdvertisedDevice,
+    Scalar,
+    elements,
+    is_usable,
+    scalar,
+    without_build_metadata,
+)
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.v1 import (
     DeviceAttribute,
     DeviceClass,
@@ -53,7 +61,7 @@ class RequestAlternative(Struct, frozen=True, eq=False):
     capacity: Mapping[str, Quantity] | None
     derived: Mapping[str, str]
 
-    def error(self, text: str, *, kind: str, device: str = "") -> AllocationError:
+    def error(self, text: str, *, kind: str, device: str = "", node_only: bool = False) -> AllocationError:
         """Return the error of an attempt for this choice; its text begins with the claim and the request."""
         return AllocationError(
             f"claim {self.claim}, request {self.label}: {text}",
@@ -62,6 +70,7 @@ class RequestAlternative(Struct, frozen=True, eq=False):
             request=self.name,
             device_class=self.device_class.metadata.name,
             device=device,
+            node_only=node_only,
         )
 
 
@@ -205,12 +214,14 @@ class Constraint(ABC):
         requests: names of requests and subrequests; empty covers all.
         attribute: fully qualified name.
         lookup: how attributes are found.
+        gates: of the scheduler.
     """
 
-    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
         self._requests = frozenset(requests)
         self._attribute = attribute
         self._lookup = lookup
+        self._gates = gates
         self._picked: list[Any] = []
 
     def covers(self, choice: RequestAlternative) -> bool:
@@ -218,8 +229,12 @@ class Constraint(ABC):
         return not self._requests or choice.request in self._requests or choice.name in self._requests
 
     def add(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Pick a device unless it is rejected; any device without the attribute is rejected."""
-        attribute = self._lookup(choice, device, self._attribute)
+        """Pick a device unless it is rejected; any device without the attribute is rejected.
+
+        Raises:
+            AllocationError: the attribute cannot be derived, or ``attribute-value-unsupported``.
+        """
+        attribute = self._read(choice, device)
         return attribute is not None and self._push(attribute)
 
     def remove_last(self) -> None:
@@ -232,7 +247,7 @@ class Constraint(ABC):
         Raises:
             AllocationError: as ``add``.
         """
-        attribute = self._lookup(choice, device, self._attribute)
+        attribute = self._read(choice, device)
         return None if attribute is None else self._values_of(attribute)
 
     @abstractmethod
@@ -241,6 +256,20 @@ class Constraint(ABC):
 
         ``needed`` is the number of devices to add.
         """
+
+    def _read(self, choice: RequestAlternative, device: AdvertisedDevice) -> DeviceAttribute | None:
+        attribute = self._lookup(choice, device, self._attribute)
+        if attribute is None:
+            return None
+        lists = self._gates.list_type_attributes
+        if self._gates.has(Change.UNUSABLE_VALUES_FAIL) and not (
+            is_usable(attribute, lists=lists) or (lists and self._attribute in choice.derived)
+        ):
+            text = f"device {device.id}: unsupported attribute value for {self._attribute}"
+            raise choice.error(text, kind="attribute-value-unsupported", device=str(device.id))
+        if self._gates.has(Change.VERSIONS_COMPARE_WITHOUT_BUILD):
+            return without_build_metadata(attribute)
+        return attribute
 
     @abstractmethod
     def _values_of(self, attribute: DeviceAttribute) -> frozenset[Scalar]: ...
@@ -292,13 +321,19 @@ class _MatchElements(_OfElements):
         common = elements(attribute)
         if self._picked:
             common &= self._picked[-1]
-        if not common:
+        if not common and (self._picked or not self._first_may_be_empty):
             return False
         self._picked.append(common)
         return True
 
+    @property
+    def _first_may_be_empty(self) -> bool:
+        return self._gates.has(Change.EMPTY_DERIVED_LISTS_MATCH)
+
     def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
-        return devices.having(self._picked[-1]) if self._picked else devices.in_groups_of(needed)
+        if self._picked:
+            return devices.having(self._picked[-1])
+        return None if self._first_may_be_empty and needed == 1 else devices.in_groups_of(needed)
 
 
 class _DistinctScalars(_OfScalars):
@@ -342,10 +377,10 @@ def constraints_of(claim: ResourceClaim, gates: AllocatorRules, lookup: Attribut
     for index, constraint in enumerate(claim.spec.devices.constraints):
         if constraint.match_attribute is not None:
             match = _MatchElements if gates.list_type_attributes else _MatchScalars
-            constraints.append(match(constraint.requests, constraint.match_attribute, lookup))
+            constraints.append(match(constraint.requests, constraint.match_attribute, lookup, gates))
         elif constraint.distinct_attribute is not None and gates.variant.distinct_attribute:
             distinct = _DistinctElements if gates.list_type_attributes else _DistinctScalars
-            constraints.append(distinct(constraint.requests, constraint.distinct_attribute, lookup))
+            constraints.append(distinct(constraint.requests, constraint.distinct_attribute, lookup, gates))
         else:
             name = f"{claim.metadata.namespace}/{claim.metadata.name}"
             text = f"claim {name}, constraint #{index}: empty constraint (unsupported constraint type?)"

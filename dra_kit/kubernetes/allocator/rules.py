@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion, Release
 
 
 class AllocatorVariant(Struct, frozen=True):
@@ -40,6 +40,8 @@ INCUBATING: Final = AllocatorVariant(
     "incubating", ordered=True, distinct_attribute=True, binds_to_node=True, knows_sharing=True
 )
 EXPERIMENTAL: Final = replace(INCUBATING, name="experimental", skips_operations=True)
+_ALIKE: Final = replace(EXPERIMENTAL, name="incubating")
+"""Since :attr:`~dra_kit.kubernetes.release.Change.ALLOCATORS_ALIKE`."""
 _STABLE_FEATURES: Final = frozenset({"admin_access", "prioritized_list", "partitionable_devices", "device_taints"})
 _INCUBATING_FEATURES: Final = _STABLE_FEATURES | {
     "device_binding_and_status",
@@ -70,6 +72,7 @@ class AllocatorRules:
     other names are those of the gates without ``DRA``.
 
     Attributes:
+        version: the release of the scheduler.
         variant: the first of Kubernetes' allocators that supports every feature that is on.
     """
 
@@ -85,12 +88,13 @@ class AllocatorRules:
     optional_node_operations: bool = False
     partitionable_devices: bool = False
     prioritized_list: bool = False
+    version: KubernetesVersion = NEWEST
     variant: AllocatorVariant = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variant", self._choose_variant())
-        on = tuple(getattr(self, gate.name) for gate in fields(self) if gate.init)
+        on = tuple(getattr(self, each.name) for each in fields(self) if each.init)
         object.__setattr__(self, "_hash", hash(on))
 
     def __hash__(self) -> int:  # used for each node of a cluster
@@ -99,16 +103,24 @@ class AllocatorRules:
     @classmethod
     def of(cls, release: Release) -> AllocatorRules:
         """Return the gates of a scheduler of a release, which are those of its API server."""
-        return cls(**{gate: all(name in release for name in names) for gate, names in _KUBERNETES_NAMES.items()})
+        on: dict[str, Any] = {gate: all(name in release for name in names) for gate, names in _KUBERNETES_NAMES.items()}
+        return cls(version=release.version, **on)
+
+    def has(self, change: Change) -> bool:
+        """Return whether a rule has changed in the scheduler's release or before."""
+        return self.version.has(change)
 
     @classmethod
     def alpha(cls) -> AllocatorRules:
         """Every gate on."""
-        return cls(**{gate.name: True for gate in fields(cls) if gate.init})
+        on: dict[str, Any] = dict.fromkeys(_KUBERNETES_NAMES, True)
+        return cls(**on)
 
     def _choose_variant(self) -> AllocatorVariant:
-        on = {gate.name for gate in fields(self) if gate.init and getattr(self, gate.name)}
+        on = {gate for gate in _KUBERNETES_NAMES if getattr(self, gate)}
         on.discard("device_taint_rules")  # applied before the allocator, so it does not select one
+        if self.has(Change.ALLOCATORS_ALIKE):
+            return replace(_ALIKE, name="stable") if on <= _INCUBATING_FEATURES else _ALIKE
         if on <= _STABLE_FEATURES:
             return STABLE
         return INCUBATING if on <= _INCUBATING_FEATURES else EXPERIMENTAL

@@ -14,10 +14,11 @@ from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSli
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.cel.device import Device as DeviceView
-from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.program import DerivedExpression, DerivedValue, Selector, compile_derived, compile_selector
 from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.cel.values import Meter
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node, node_matches
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape
@@ -39,10 +40,15 @@ class CelEvaluator:
     """Evaluates stored expressions with ``dra_kit.cel``, regardless of gates.
 
     ``meter`` receives the cost of each selector that is not cached. If it raises an exception, the search ends.
+
+    Args:
+        meter: see above.
+        version: the release of the scheduler.
     """
 
-    def __init__(self, meter: Meter | None = None) -> None:
+    def __init__(self, meter: Meter | None = None, version: KubernetesVersion = NEWEST) -> None:
         self.meter = meter
+        self._version = version
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
@@ -58,12 +64,12 @@ class CelEvaluator:
 
     def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """Return the reads of a selector; None if they are unknown, or it does not compile."""
-        program = _compiled_selector(expression)
+        program = _compiled_selector(expression, self._version)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """Return the reads of the expression of a derived attribute; None as for a selector."""
-        program = _compiled_derived(expression)
+        program = _compiled_derived(expression, self._version)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
@@ -87,15 +93,16 @@ class CelEvaluator:
         evaluations = self._devices.get(device)
         if evaluations is None:
             # without a reference to the device, which would never be freed
-            evaluations = self._devices[device] = _Evaluations(device.device, device.id.driver)
+            evaluations = self._devices[device] = _Evaluations(device.device, device.id.driver, self._version)
         return evaluations
 
 
 class _Evaluations:
     """The cached results of one device."""
 
-    def __init__(self, device: v1.Device, driver: str) -> None:
+    def __init__(self, device: v1.Device, driver: str, version: KubernetesVersion) -> None:
         self._device = device
+        self._version = version
         self._driver = driver
         self._views: dict[bool, DeviceView] = {}
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
@@ -106,7 +113,7 @@ class _Evaluations:
         known = self._selections.get(key)
         if known is None:
             try:
-                program = _valid(_compiled_selector(expression))
+                program = _valid(_compiled_selector(expression, self._version))
                 known = program.matches(self.view(sees_sharing=sees_sharing), meter)
             except CelRuntimeError as error:
                 known = error
@@ -119,7 +126,7 @@ class _Evaluations:
         known = self._attributes.get(expression)
         if known is None:
             try:
-                program = _valid(_compiled_derived(expression))
+                program = _valid(_compiled_derived(expression, self._version))
                 known = _attribute(program.value(self.view(sees_sharing=True)))
             except CelRuntimeError as error:
                 known = error
@@ -137,6 +144,7 @@ class _Evaluations:
                     attributes={name: value.to_json() for name, value in self._device.attributes.items()},
                     capacity={name: capacity.value for name, capacity in self._device.capacity.items()},
                     allow_multiple_allocations=sees_sharing and bool(self._device.allow_multiple_allocations),
+                    version=self._version,
                 )
             except ValueError as error:
                 raise CelRuntimeError(str(error)) from error
@@ -157,17 +165,17 @@ def _valid(program: _Program | CelCompileError) -> _Program:
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _compiled_selector(expression: str) -> Selector | CelCompileError:
+def _compiled_selector(expression: str, version: KubernetesVersion) -> Selector | CelCompileError:
     try:
-        return compile_selector(expression, environment=STORED)
+        return compile_selector(expression, environment=DeviceEnvironment(version=version))
     except CelCompileError as error:
         return _without_traceback(error)
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _compiled_derived(expression: str) -> DerivedExpression | CelCompileError:
+def _compiled_derived(expression: str, version: KubernetesVersion) -> DerivedExpression | CelCompileError:
     try:
-        return compile_derived(expression, environment=STORED)
+        return compile_derived(expression, environment=DeviceEnvironment(version=version))
     except CelCompileError as error:
         return _without_traceback(error)
 

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from dra_kit.kubernetes.allocator.devices import AdvertisedSlice, DeviceID, to_nano
+from dra_kit.kubernetes.allocator.devices import AdvertisedSlice, DeviceID, normalized, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import (
@@ -263,9 +264,16 @@ class DeviceUsage:
         """Whether any claim holds it."""
         return device in self._exclusive or device in self._shares
 
-    def consumed(self, device: DeviceID) -> Mapping[str, int]:
-        """How many billionths of each capacity its shares consume."""
-        return self._consumed.get(device, {})
+    def consumed(self, device: DeviceID, gates: AllocatorRules) -> Mapping[str, int]:
+        """How many billionths of each capacity its shares consume, by each name that stands for the capacity."""
+        if not gates.has(Change.CAPACITY_NAMES_NORMALIZED):
+            return self._consumed.get(device, {})
+        total: dict[str, int] = {}
+        for share in self._shares.get(device, {}).values():
+            for name, amount in normalized(share, device.driver).items():
+                total[name] = total.get(name, 0) + to_nano(amount)
+        own = f"{device.driver}/"
+        return total | {name.removeprefix(own): amount for name, amount in total.items() if name.startswith(own)}
 
     @property
     def exclusive(self) -> frozenset[DeviceID]:

@@ -34,6 +34,7 @@ from dra_kit.kubernetes.cel.values import (
     map_key,
     type_name,
 )
+from dra_kit.kubernetes.release import KubernetesVersion
 
 _Invoke: TypeAlias = Callable[..., Any]
 """Takes the frame and the values."""
@@ -326,17 +327,24 @@ def constant(value: Any, cost: int = 0) -> CompiledNode:
 
 
 class VariableScope:
-    """The variables in a scope; each has its own position in the frame."""
+    """The variables in a scope; each has its own position in the frame.
 
-    __slots__ = ("_positions", "_variables")
+    Attributes:
+        version: the release that evaluates the expression.
+    """
 
-    def __init__(self, positions: list[int], outer: Mapping[str, tuple[int, Run | None]]) -> None:
+    __slots__ = ("_positions", "_variables", "version")
+
+    def __init__(
+        self, positions: list[int], outer: Mapping[str, tuple[int, Run | None]], version: KubernetesVersion
+    ) -> None:
+        self.version = version
         self._positions = positions
         self._variables = dict(outer)
 
     def inner(self) -> VariableScope:
         """Return a nested scope."""
-        return VariableScope(self._positions, self._variables)
+        return VariableScope(self._positions, self._variables, self.version)
 
     def declare(self, name: str, initial: Run | None = None) -> int:
         """Add a variable; one with ``initial`` is computed on first use."""
@@ -517,7 +525,7 @@ def _device_path(steps: list[_Step], cost: int) -> Run | None:
             try:
                 return frame[2].attributes[domain][name]
             except KeyError:
-                raise no_such_key(name) from None
+                raise frame[2].not_found(domain, name) from None
 
         return attribute
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from dra_kit.kubernetes.cel.tree import LiteralNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, QUANTITY, SEMVER, URL, Type
 from dra_kit.kubernetes.cel.values import MAPS, size_of
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 
 _STEPS: Final = frozenset({"@items", "@values"})
 
@@ -179,6 +180,11 @@ class Operand(Struct, frozen=True):
         return UNKNOWN if found is None else found
 
     @property
+    def is_negative(self) -> bool:
+        """Whether it is an integer literal below 0."""
+        return isinstance(self.node, LiteralNode) and type(self.node.value) is int and self.node.value < 0
+
+    @property
     def number(self) -> int | None:
         """The value of an integer literal, at least 0; None for other expressions."""
         if isinstance(self.node, LiteralNode) and type(self.node.value) is int:
@@ -190,15 +196,28 @@ _Estimate: TypeAlias = Callable[[Sequence[Operand]], CallEstimate]
 """Takes the target, if there is one, and the arguments."""
 
 
-def estimate_call(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate:
-    """Return the estimate for one overload that a call may use."""
+def estimate_call(
+    function: str,
+    overload: str,
+    target: Operand | None,
+    arguments: Sequence[Operand],
+    version: KubernetesVersion,
+) -> CallEstimate:
+    """Return the estimate of a release for one overload that a call may use."""
     operands = arguments if target is None else [target, *arguments]
+    if overload == "list_flatten_int" and version.has(Change.NEGATIVE_DEPTHS_ARE_UNBOUNDED) and operands[1].is_negative:
+        return CallEstimate(exact_bounds(MAX))
+    if function in _PARTS_OF_URLS and target is not None and version.has(Change.PARTS_OF_URLS_HAVE_A_SIZE):
+        return CallEstimate(ONE, target.size)
     found = _OVERLOAD_ESTIMATES.get(overload)
     if found is None and (target is not None or function not in _METHODS_ONLY):
         found = _FUNCTION_ESTIMATES.get(function)
     if found is None:
         found = _DEFAULT_ESTIMATES.get(overload)
     return found(operands) if found is not None else CallEstimate(ONE)
+
+
+_PARTS_OF_URLS: Final = frozenset({"getEscapedPath", "getHost", "getHostname", "getPort", "getScheme"})
 
 
 def _allocating(factor: float, size: CostBounds) -> CallEstimate:

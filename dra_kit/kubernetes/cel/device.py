@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
-from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_key
+from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_key, unusable_attribute
 from dra_kit.kubernetes.cel.functions.quantity_semver import Semver
 from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, DomainMapValue
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
 
@@ -15,6 +16,7 @@ AttributeValue: TypeAlias = "bool | int | str | Version | Sequence[bool | int | 
 """The value of an attribute, or the API's object with one field: ``{"version": "1.2.3"}``, ``{"strings": ["a"]}``."""
 DEVICE_FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 """The fields of ``device`` in expressions."""
+_Named = TypeVar("_Named")
 _API_FIELDS: Final = frozenset({"bool", "int", "string", "version", "bools", "ints", "strings", "versions"})
 
 
@@ -26,17 +28,19 @@ class Device:
         attributes: values by name, ``model`` or ``resource.kubernetes.io/pcieRoot``.
         capacity: quantities by name, of the same form.
         allow_multiple_allocations: the field of the same name.
+        version: the release that evaluates expressions.
 
     Raises:
         ValueError: a ResourceSlice cannot have such a value.
     """
 
-    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver")
+    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver", "unusable")
 
     driver: str
     attributes: dict[str, dict[str, Any]]
     capacity: dict[str, dict[str, Any]]
     allow_multiple_allocations: bool
+    unusable: Mapping[str, frozenset[str]]
 
     def __init__(
         self,
@@ -45,15 +49,34 @@ class Device:
         attributes: Mapping[str, AttributeValue] | None = None,
         capacity: Mapping[str, Quantity | str | int] | None = None,
         allow_multiple_allocations: bool = False,
+        version: KubernetesVersion = NEWEST,
     ) -> None:
         self.driver = driver
         self.allow_multiple_allocations = bool(allow_multiple_allocations)
         self.attributes = {}
-        for name, value in (attributes or {}).items():
+        unusable: dict[str, set[str]] = {}
+        attributes, capacity = attributes or {}, capacity or {}
+        if version.has(Change.FULL_NAMES_WIN):
+            attributes, capacity = _full_names_last(attributes), _full_names_last(capacity)
+        for name, value in attributes.items():
             domain, identifier = self._split(name)
-            self.attributes.setdefault(domain, {})[identifier] = _wrap(name, value)
+            values = self.attributes.setdefault(domain, {})
+            values.pop(identifier, None)
+            unusable.get(domain, set()).discard(identifier)
+            try:
+                values[identifier] = _wrap(name, value)
+            except ValueError:
+                if not version.has(Change.UNUSABLE_VALUES_FAIL_WHERE_READ):
+                    raise
+                unusable.setdefault(domain, set()).add(identifier)
+        if version.has(Change.EMPTY_LISTS_ARE_UNUSABLE):
+            for domain, values in self.attributes.items():
+                for name in [name for name, value in values.items() if value == []]:
+                    del values[name]
+                    unusable.setdefault(domain, set()).add(name)
+        self.unusable = {domain: frozenset(names) for domain, names in unusable.items() if names}
         self.capacity = {}
-        for name, quantity in (capacity or {}).items():
+        for name, quantity in capacity.items():
             domain, identifier = self._split(name)
             amount = quantity if isinstance(quantity, Quantity) else Quantity(quantity)
             self.capacity.setdefault(domain, {})[identifier] = amount
@@ -76,7 +99,12 @@ class Device:
         device.attributes = attributes
         device.capacity = capacity
         device.allow_multiple_allocations = False
+        device.unusable = {}
         return device
+
+    def not_found(self, domain: str, name: str) -> EvaluationFailure:
+        """Return the failure of an expression that reads an attribute without a value here."""
+        return unusable_attribute(name) if name in self.unusable.get(domain, ()) else no_such_key(name)
 
     def _split(self, name: str) -> tuple[str, str]:
         domain, slash, identifier = name.partition("/")
@@ -88,9 +116,9 @@ class Device:
             case "driver":
                 return self.driver
             case "attributes":
-                return DomainMapValue(self.attributes)
+                return DomainMapValue(self.attributes, self.unusable)
             case "capacity":
-                return DomainMapValue(self.capacity)
+                return DomainMapValue(self.capacity, {})
             case "allowMultipleAllocations":
                 return self.allow_multiple_allocations
             case _:
@@ -98,6 +126,11 @@ class Device:
 
     def __repr__(self) -> str:
         return f"Device(driver={self.driver!r}, attributes={self.attributes!r}, capacity={self.capacity!r})"
+
+
+def _full_names_last(values: Mapping[str, _Named]) -> dict[str, _Named]:
+    """Return the values with those whose names have a domain at the end, where they replace others."""
+    return dict(sorted(values.items(), key=lambda item: "/" in item[0]))
 
 
 def _wrap(name: str, value: AttributeValue) -> Any:

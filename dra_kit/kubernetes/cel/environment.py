@@ -23,6 +23,7 @@ from dra_kit.kubernetes.cel.functions import (
     strings,
 )
 from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, optional_of, type_of_type
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
 
 _LIBRARIES: Final = (operators, conversions, strings, network, collections, quantity_semver)
 """In the order in which Kubernetes tries their overloads."""
@@ -72,11 +73,13 @@ class DeviceEnvironment(Struct, frozen=True):
             way, the API server only for unchanged expressions.
         consumable_capacity: feature gate DRAConsumableCapacity: ``device.allowMultipleAllocations`` exists.
         list_type_attributes: feature gate DRAListTypeAttributes: ``includes`` exists, attributes may be lists.
+        version: the release that compiles and evaluates.
     """
 
     stored: bool = True
     consumable_capacity: bool = True
     list_type_attributes: bool = True
+    version: KubernetesVersion = NEWEST
 
     @property
     def attribute_type(self) -> Type:
@@ -94,7 +97,13 @@ class DeviceEnvironment(Struct, frozen=True):
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """Return the signatures of a function; empty if it does not exist."""
         function = function.removeprefix(".")
-        if function == "includes" and not self.list_type_attributes:
+        if function == "includes" and not (
+            self.list_type_attributes or self.version.has(Change.INCLUDES_IN_NEW_EXPRESSIONS)
+        ):
+            return ()
+        # the API server compiles new expressions for the release before its own
+        compiler = self.version if self.stored else self.version.before
+        if function == "isMask" and not compiler.has(Change.MASKS_OF_NETWORKS):
             return ()
         return functions().get(function, ())
 
@@ -113,15 +122,21 @@ STORED: Final = DeviceEnvironment()
 """The environment of the scheduler, and of an API server for stored expressions."""
 
 
-def new(*, consumable_capacity: bool = True, list_type_attributes: bool = False) -> DeviceEnvironment:
-    """Return the environment for new or changed expressions in an API server (Kubernetes 1.37; its defaults).
+def new(
+    *, consumable_capacity: bool = True, list_type_attributes: bool = False, version: KubernetesVersion = NEWEST
+) -> DeviceEnvironment:
+    """Return the environment for new or changed expressions in an API server; by default, with the gates of 1.37.
 
     Args:
         consumable_capacity: feature gate DRAConsumableCapacity.
         list_type_attributes: feature gate DRAListTypeAttributes.
+        version: the release of the API server.
     """
     return DeviceEnvironment(
-        stored=False, consumable_capacity=consumable_capacity, list_type_attributes=list_type_attributes
+        stored=False,
+        consumable_capacity=consumable_capacity,
+        list_type_attributes=list_type_attributes,
+        version=version,
     )
 
 

@@ -25,6 +25,7 @@ from dra_kit.kubernetes.cel.failures import (
     EvaluationFailure,
     EvaluatorPanic,
     no_such_overload,
+    unusable_attribute,
 )
 from dra_kit.kubernetes.cel.functions.operators import equal
 from dra_kit.kubernetes.cel.tree import (
@@ -44,6 +45,7 @@ from dra_kit.kubernetes.cel.values import (
     RUNTIME_LIMIT,
     VARIABLES,
     WORK,
+    AttributeMapValue,
     Frame,
     MapValue,
     Meter,
@@ -54,6 +56,7 @@ from dra_kit.kubernetes.cel.values import (
     map_key,
     type_name,
 )
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
 
 Observer = Callable[[SyntaxNode, Run], Run]
 """May wrap the code of a node."""
@@ -65,15 +68,18 @@ class Evaluator:
     Args:
         root: the checked expression.
         observer: wraps the code of each node, for explanations.
+        version: the release that evaluates.
 
     Raises:
         CompileFailure: a constant cannot be converted or compiled.
     """
 
-    def __init__(self, root: SyntaxNode, observer: Observer | None = None) -> None:
+    def __init__(
+        self, root: SyntaxNode, observer: Observer | None = None, *, version: KubernetesVersion = NEWEST
+    ) -> None:
         self._observer = observer
         positions = [VARIABLES]
-        self._run = self._compile(root, VariableScope(positions, {})).run
+        self._run = self._compile(root, VariableScope(positions, {}, version)).run
         self._empty = [None] * (positions[0] - VARIABLES)
 
     def evaluate(self, given: Any, meter: Meter | None = None) -> tuple[Any, int]:
@@ -357,7 +363,7 @@ def compile_comprehension(node: ComprehensionNode, scope: VariableScope, compile
             predicate = compile_node(step.arguments[1], inner).run
             return CompiledNode(_quantifier(over, bind, predicate, decisive=node.macro == "exists"))
         case "exists_one":
-            return CompiledNode(_exists_one(over, bind, compile_node(step.arguments[0], inner).run))
+            return CompiledNode(_exists_one(over, bind, compile_node(step.arguments[0], inner).run, scope.version))
         case _:
             return CompiledNode(_collection(step, over, bind, inner, compile_node))
 
@@ -378,10 +384,20 @@ def _binder(node: ComprehensionNode, scope: VariableScope) -> _Bind:
                     raise CostLimitExceeded
 
         return single
-    second = scope.declare(node.variable2)
+
+    def unusable(frame: Frame) -> Any:
+        raise unusable_attribute(str(frame[first]))
+
+    second = scope.declare(node.variable2, unusable)
 
     def double(frame: Frame, values: Any) -> Iterable[None]:
-        entries = enumerate(values) if type(values) is list else [(key, values.find(key)[0]) for key in _keys(values)]
+        entries: Iterable[tuple[Any, Any]]
+        if type(values) is list:
+            entries = enumerate(values)
+        elif type(values) is AttributeMapValue:
+            entries = [(key, values.items.get(key, UNSET)) for key in values]
+        else:
+            entries = [(key, values.find(key)[0]) for key in _keys(values)]
         for frame[first], frame[second] in entries:
             yield
             if frame[0] > RUNTIME_LIMIT:
@@ -461,10 +477,13 @@ def _quantifier(over: Run, bind: _Bind, predicate: Run, *, decisive: bool) -> Ru
     return run
 
 
-def _exists_one(over: Run, bind: _Bind, predicate: Run) -> Run:
+def _exists_one(over: Run, bind: _Bind, predicate: Run, version: KubernetesVersion) -> Run:
+    text_is_empty = version.has(Change.EMPTY_TEXT_HAS_NO_ITEMS)
+
     def run(frame: Frame) -> bool:
         count = 0
-        for _ in bind(frame, over(frame)):
+        values = over(frame)
+        for _ in bind(frame, [] if text_is_empty and values == "" else values):
             if as_bool(predicate(frame)):
                 frame[0] += 2
                 count += 1

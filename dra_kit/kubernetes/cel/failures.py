@@ -55,6 +55,13 @@ class EvaluatorPanic(Exception):
         self.message: str = f"internal error: {message}"
 
 
+def unusable_attribute(name: str) -> EvaluationFailure:
+    """Return the failure of an expression that reads an attribute without meaning to CEL."""
+    return EvaluationFailure(
+        f"attribute {name}: value is invalid or its type is not supported by this version", "value"
+    )
+
+
 def no_such_key(key: object) -> EvaluationFailure:
     """Return the failure for a missing key of a map or field of an object."""
     return EvaluationFailure(f"no such key: {key}", "no-such-key", key=str(key))

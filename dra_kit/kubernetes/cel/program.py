@@ -48,6 +48,7 @@ from dra_kit.kubernetes.cel.tree import (
 )
 from dra_kit.kubernetes.cel.types import Type, optional_content
 from dra_kit.kubernetes.cel.values import Meter, type_name
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
 from dra_kit.kubernetes.values.semver import Version
 
 
@@ -65,9 +66,9 @@ class _Variable(Struct, frozen=True):
     entries: _Entries | None
 
 
-def estimate(root: SyntaxNode) -> int:
-    """Return the highest cost of an evaluation; 2**64 - 1 if nothing bounds it."""
-    return _Estimator().cost(root).high
+def estimate(root: SyntaxNode, version: KubernetesVersion = NEWEST) -> int:
+    """Return the highest cost of an evaluation in a release; 2**64 - 1 if nothing bounds it."""
+    return _Estimator(version).cost(root).high
 
 
 _SCALARS: Final = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
@@ -76,7 +77,8 @@ _FIELDS_COST_KINDS: Final = frozenset({"map", "struct", "param"})
 
 
 class _Estimator:
-    def __init__(self) -> None:
+    def __init__(self, version: KubernetesVersion) -> None:
+        self._version = version
         self._paths: dict[int, SizePath] = {}
         self._sizes: dict[int, CostBounds] = {}
         self._entries: dict[int, _Entries] = {}
@@ -171,7 +173,7 @@ class _Estimator:
                 return self._conditional(node, arguments, costs)
             case _:
                 pass
-        estimated = estimate_call(node.function, overload, target, arguments)
+        estimated = estimate_call(node.function, overload, target, arguments, self._version)
         if overload in _CONCATENATIONS:
             self._merge_entries(node, *node.arguments)
         return CallEstimate(estimated.cost.plus(before), estimated.size)
@@ -274,7 +276,7 @@ class _Estimator:
         if found is not None:
             self._sizes[id(node)] = found
             return found
-        if _is_scalar(node.type):
+        if _is_scalar(node.type) or (node.type.kind == "type" and self._version.has(Change.TYPES_HAVE_A_SIZE)):
             return ONE
         if isinstance(node, IdentNode):
             variable = self._variable(node.name)
@@ -328,8 +330,8 @@ class Expression:
         self.environment = environment
         try:
             self.root: SyntaxNode = _checked(text, environment, derived=derived)
-            self._evaluator = Evaluator(self.root)
-            self.cost: int = estimate(self.root)
+            self._evaluator = Evaluator(self.root, version=environment.version)
+            self.cost: int = estimate(self.root, environment.version)
             self.reads: tuple[DeviceRead, ...] | None = device_reads(self.root)
         except CompileFailure as refusal:
             raise compile_error(text, refusal) from None

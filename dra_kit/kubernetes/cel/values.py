@@ -11,7 +11,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from dra_kit.kubernetes.cel import types
-from dra_kit.kubernetes.cel.failures import CostLimitExceeded, EvaluationFailure, EvaluatorPanic
+from dra_kit.kubernetes.cel.failures import CostLimitExceeded, EvaluationFailure, EvaluatorPanic, unusable_attribute
 from dra_kit.kubernetes.cel.types import Type
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -147,14 +147,55 @@ class StringMapValue(MapValue):
 
 
 class DomainMapValue(StringMapValue):
-    """``device.attributes`` or ``device.capacity``: an unknown domain has an empty map."""
+    """``device.attributes`` or ``device.capacity``: an unknown domain has an empty map.
 
-    __slots__ = ()
+    Args:
+        items: the values of each domain by name.
+        unusable: the names without meaning to CEL in each domain.
+    """
+
+    __slots__ = ("_unusable",)
+
+    def __init__(self, items: dict[Any, Any], unusable: Mapping[str, frozenset[str]]) -> None:
+        super().__init__(items)
+        self._unusable = unusable
 
     @override
     def find(self, key: object) -> tuple[Any, bool]:
         found = self.items.get(key) if type(key) is str else None
+        if unusable := self._unusable.get(str(key)):
+            return AttributeMapValue(found or {}, unusable), True
         return StringMapValue(found or {}), True
+
+
+class AttributeMapValue(StringMapValue):
+    """The attributes of one domain, some of which have no meaning to CEL: they exist, and cannot be read.
+
+    Args:
+        items: the values of the others.
+        unusable: the names without meaning.
+    """
+
+    __slots__ = ("_unusable",)
+
+    def __init__(self, items: dict[str, Any], unusable: frozenset[str]) -> None:
+        super().__init__(items)
+        self._unusable = unusable
+
+    @override
+    def find(self, key: object) -> tuple[Any, bool]:
+        if key in self._unusable:
+            raise unusable_attribute(str(key))
+        return super().find(key)
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.items
+        yield from sorted(self._unusable)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.items) + len(self._unusable)
 
 
 class LazyMapValue(StringMapValue):
@@ -197,7 +238,7 @@ class LazyMapValue(StringMapValue):
         return len(self._computations)
 
 
-MAPS: Final = frozenset({MapValue, StringMapValue, DomainMapValue, LazyMapValue})
+MAPS: Final = frozenset({MapValue, StringMapValue, DomainMapValue, AttributeMapValue, LazyMapValue})
 """The classes of maps."""
 
 

@@ -316,5 +316,6 @@ LIBRARY.methods({
     "cidr_contains_cidr": ("containsCIDR(cidr, cidr) -> bool", _covers),
     "cidr_ip": ("ip(cidr) -> ip", lambda value: IP(value.address)),
     "cidr_masked": ("masked(cidr) -> cidr", _masked),
+    "cidr_is_mask": ("isMask(cidr) -> bool", lambda value: value == _masked(value)),
     "cidr_prefix_length": ("prefixLength(cidr) -> int", lambda value: value.bits),
 })  # fmt: skip

@@ -225,7 +225,9 @@ SELECTORS_MAX: Final = 32
 def environment(gates: Release) -> DeviceEnvironment:
     """Return the environment in which an API server with these gates compiles new expressions."""
     return new(
-        consumable_capacity="DRAConsumableCapacity" in gates, list_type_attributes="DRAListTypeAttributes" in gates
+        consumable_capacity="DRAConsumableCapacity" in gates,
+        list_type_attributes="DRAListTypeAttributes" in gates,
+        version=gates.version,
     )
 
 

@@ -17,7 +17,7 @@ from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from tests.golden.allocator import gates_of, node_of
-from tests.golden.files import read
+from tests.golden.files import RECORDED, read
 from tests.golden.kind import Line
 
 GOLDEN = Path(__file__).parents[3] / "data" / "golden" / "allocator.jsonl.gz"
@@ -43,7 +43,7 @@ def cluster_of(line: Line) -> ClusterView:
         "DeviceClass": scenario["deviceClasses"],
         "ResourceClaim": [others],
     }
-    return ClusterView(documents, gates=gates_of(line["features"]))
+    return ClusterView(documents, gates=gates_of(line["features"], RECORDED))
 
 
 def allocation(results: list[Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def can_choose(line: Line, claim: Line, judged: JudgedChoice, wanted: tuple[str,
     )
     reduced = {"metadata": claim["metadata"], "spec": {"devices": {"requests": [{"name": "r", "exactly": asked}]}}}
     try:
-        found = Allocator(snapshot, gates_of(line["features"])).allocate(node_of(scenario["node"]), [reduced])
+        found = Allocator(snapshot, gates_of(line["features"], RECORDED)).allocate(node_of(scenario["node"]), [reduced])
     except AllocationError as error:
         return error.kind == "node-selector-terms"  # it is chosen, and cannot be written down
     return found is not None

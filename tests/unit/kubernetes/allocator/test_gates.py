@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,9 @@ from dra_kit.kubernetes.release import Release
     ],
 )
 def test_default_gates_of_release(version: str, on: set[str]) -> None:
-    assert AllocatorRules.of(Release.parse(version)) == AllocatorRules(**dict.fromkeys(on, True))
+    release = Release.parse(version)
+    expected: dict[str, Any] = dict.fromkeys(on, True)
+    assert AllocatorRules.of(release) == AllocatorRules(version=release.version, **expected)
 
 
 def test_release_1_37_applies_taint_rules() -> None:
@@ -56,6 +60,8 @@ def test_release_without_v1_is_rejected(version: str) -> None:
         (AllocatorRules.of(Release.parse("1.36")), "incubating"),
         (AllocatorRules.of(Release.parse("1.37")), "incubating"),
         (AllocatorRules(derived_attributes=True), "experimental"),
+        (AllocatorRules.of(Release.parse("1.38")), "stable"),
+        (AllocatorRules.of(Release.alpha(KubernetesVersion(1, 38))), "incubating"),
         (AllocatorRules.alpha(), "experimental"),
     ],
 )

