@@ -126,7 +126,7 @@ def test_driver_that_others_start_is_judged_by_its_sockets(short_directory: Path
     command = [sys.executable, "-m", "dra_kit", "conformance", "--socket-dir", str(root), "--json", str(report)]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen([*command, "--only", "R,P2,P4,U2"], env=environment, stdout=subprocess.PIPE) as suite:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while not (root / "kubeconfig").exists():
             assert time.monotonic() < end
             time.sleep(0.05)
