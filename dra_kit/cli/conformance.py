@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.settings import setting_variable
-from dra_kit.cli.options import NewFile, TargetCommand, complete_target, path
+from dra_kit.author.settings import author_settings, setting_variable
+from dra_kit.cli.options import NewFile, TargetCommand, cluster_options, complete_target, credentials_of, path
 from dra_kit.cli.sandbox_drivers import sandbox_driver
+from dra_kit.client.api import Client
 from dra_kit.conformance import report, runner
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.profile import FILE, DriverProfile, read_profile
-from dra_kit.conformance.subject import SimulatedNode, command_of_target
+from dra_kit.conformance.real_cluster import IMAGE, RealClusterSettings, judge_in_cluster
+from dra_kit.conformance.subject import DriverUnderTest, SimulatedNode, command_of_target
+from dra_kit.diagnosis.node_checks import NRI_SOCKET
+from dra_kit.errors import ConfigurationError
+from dra_kit.project.rendering import chart_directory
+from dra_kit.sandbox.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands
 from dra_kit.sandbox.drivers.project import project_of
+
+_NODE: Final = "node-1"
+_OF_CLUSTER: Final = ("driver", "here", "image", "kubeconfig", "context")
+"""Options that only ``--cluster`` has a use for."""
+_CDI_DIR: Final = Path("/var/run/cdi")
+_KUBELET_DIR: Final = Path("/var/lib/kubelet")
 
 
 @click.command(cls=TargetCommand)
@@ -42,7 +58,24 @@ from dra_kit.sandbox.drivers.project import project_of
 @click.option(
     "--cdi-dir", type=path(file_okay=False), help="with --socket-dir: directory of CDI files  [default: DIR/cdi]"
 )
-@click.option("--node", default="node-1", show_default=True, help="name of the node")
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="judge by the scheduler and the kubelet of a real cluster, in which the driver is installed: its --driver "
+    "name, or a TARGET with this driver",
+)
+@click.option("--driver", "name", metavar="NAME", help="with --cluster, instead of TARGET: name of the driver")
+@click.option(
+    "--here",
+    is_flag=True,
+    help="with --cluster: start the driver of TARGET or --command on this machine, which is --node of the cluster",
+)
+@click.option("--image", default=IMAGE, show_default=True, help="with --cluster: image of containers, with a shell")
+@cluster_options
+@click.option(
+    "--node",
+    help=f"name of the node  [default: {_NODE}; with --cluster, the first one with devices of the driver]",
+)
 @click.option(
     "--profile",
     type=path(dir_okay=False, exists=True),
@@ -62,7 +95,13 @@ def conformance(
     command: str | None,
     socket_dir: Path | None,
     cdi_dir: Path | None,
-    node: str,
+    cluster: bool,
+    name: str | None,
+    here: bool,
+    image: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    node: str | None,
     profile: Path | None,
     only: str,
     json_file: Path | None,
@@ -74,33 +113,49 @@ def conformance(
     The driver runs against a simulated kubelet and an API server in this process. It is that of TARGET, of --command,
     or the one that registers in --socket-dir. Checks that need to restart the driver do not apply to the latter.
 
+    With --cluster, it is one of a real cluster, and judged by the behaviours of KEP-5970: pods get devices of it.
+
     Exit code 0: the driver passes each check that a driver must pass; 1: it does not; 2: the arguments are invalid.
 
     \b
       dra-kit conformance .
       dra-kit conformance --command 'my-driver --node-name {node} --kubeconfig {kubeconfig} --cdi-root {cdi}'
       dra-kit conformance . --only P,U2 --html report.html
+      dra-kit conformance --cluster --driver gpu.example.com --profile conformance.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    if sum(item is not None for item in (target, command, socket_dir)) != 1:
-        raise click.UsageError("Name one driver: a TARGET, --command or --socket-dir.")
-    if cdi_dir is not None and socket_dir is None:
-        raise click.UsageError("--cdi-dir requires --socket-dir.")
+    _require_consistent(ctx)
     try:
-        selected(only)
+        selected(only, cluster=cluster)
     except ValueError as error:
         raise click.UsageError(f"--only {only}: {error}.") from None
-    settings = runner.ConformanceSettings(
-        subject=target or command or f"--socket-dir {socket_dir}",
-        command=_starter(ctx, target, command),
-        profile=_profile(target, profile),
-        only=only,
-        socket_dir=socket_dir.absolute() if socket_dir is not None else None,
-        cdi_dir=cdi_dir.absolute() if cdi_dir is not None else None,
-        node=node,
-    )
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # the driver is stopped as after Ctrl-C
-    verdict = asyncio.run(runner.judge(settings, report.TerminalProgress(click.echo)))
+        signal.signal(number, signal.default_int_handler)  # what was started is stopped as after Ctrl-C
+    known, progress = _profile(target, profile), report.TerminalProgress(click.echo)
+    if cluster:
+        driver = name or (ctx.meta["driver"].name if target is not None else known.driver)
+        if not driver:
+            raise click.UsageError("Name the driver: --driver, or driver in the file of --profile.")
+        of_cluster = RealClusterSettings(
+            subject=target or command or f"driver {driver}",
+            driver=driver,
+            profile=known,
+            only=only,
+            node=node or "",
+            image=image,
+        )
+        starter = _starter(ctx, target, command, real=True) if here else None
+        verdict = asyncio.run(_judge_in_cluster(of_cluster, progress, starter, kubeconfig, context))
+    else:
+        settings = runner.ConformanceSettings(
+            subject=target or command or f"--socket-dir {socket_dir}",
+            command=_starter(ctx, target, command),
+            profile=known,
+            only=only,
+            socket_dir=socket_dir.absolute() if socket_dir is not None else None,
+            cdi_dir=cdi_dir.absolute() if cdi_dir is not None else None,
+            node=node or _NODE,
+        )
+        verdict = asyncio.run(runner.judge(settings, progress))
     for line in report.render_summary(verdict):
         click.echo(line)
     if json_file is not None:
@@ -112,16 +167,97 @@ def conformance(
     ctx.exit(0 if verdict.conforms else 1)
 
 
+def _require_consistent(ctx: click.Context) -> None:
+    """Check that the options of the command line belong together.
+
+    Raises:
+        click.UsageError: they do not.
+    """
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    target, command, socket_dir, name = (item in given for item in ("target", "command", "socket_dir", "name"))
+    if "cdi_dir" in given and not socket_dir:
+        raise click.UsageError("--cdi-dir requires --socket-dir.")
+    if "cluster" not in given:
+        if unused := [option for option in _OF_CLUSTER if (option if option != "driver" else "name") in given]:
+            raise click.UsageError(f"--{unused[0]} requires --cluster.")
+        if target + command + socket_dir != 1:
+            raise click.UsageError("Name one driver: a TARGET, --command or --socket-dir.")
+        return
+    if socket_dir:
+        raise click.UsageError("--cluster does not work with --socket-dir: the kubelet has its own directory.")
+    if "here" in given:
+        if target + command != 1:
+            raise click.UsageError("--here requires one driver to start: a TARGET or --command.")
+        if "context" in given:
+            raise click.UsageError("--context does not work with --here: the driver has the kubeconfig's current one.")
+        if "node" not in given:
+            raise click.UsageError("--here requires --node: the name of this machine in the cluster.")
+    elif command:
+        raise click.UsageError("--command requires --here with --cluster: the driver is started on this machine.")
+    if target and name:
+        raise click.UsageError("Name one driver: a TARGET or --driver.")
+
+
+async def _judge_in_cluster(
+    settings: RealClusterSettings,
+    progress: runner.RunProgress,
+    starter: Callable[[SimulatedNode], DriverCommand] | None,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> runner.ConformanceReport:
+    """Judge a driver in a cluster; with a starter, it runs on this machine meanwhile."""
+    async with AsyncExitStack() as stack:
+        client = Client(await credentials_of(kubeconfig, context), user_agent="dra-kit conformance", warnings=False)
+        await stack.enter_async_context(client)
+        if starter is not None:
+            directory = stack.enter_context(sandbox_directory())
+            places = SimulatedNode(
+                node=settings.node,
+                root=_KUBELET_DIR,
+                cdi=_CDI_DIR,
+                kubeconfig=_kubeconfig_file(kubeconfig),
+                logs=directory,
+                scratch=directory,
+                nri=NRI_SOCKET,
+                mark=mark_of(directory),
+            )
+            subject = DriverUnderTest(starter(places), places, settings.profile.environment)
+            await subject.start()
+            stack.push_async_callback(subject.stop)
+            settings = replace(settings, last_output=subject.last_output)
+        return await judge_in_cluster(client, settings, progress)
+
+
+def _kubeconfig_file(given: Path | None) -> Path:
+    """Return the kubeconfig that a driver on this machine gets.
+
+    Raises:
+        ConfigurationError: it is not one file.
+    """
+    file = given or Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+    if not file.is_file():
+        raise ConfigurationError(f"kubeconfig {file} is not one file, which the driver needs; name one by --kubeconfig")
+    return file.absolute()
+
+
 def _starter(
-    ctx: click.Context, target: str | None, command: str | None
+    ctx: click.Context, target: str | None, command: str | None, *, real: bool = False
 ) -> Callable[[SimulatedNode], DriverCommand] | None:
+    """Return what makes the command of the driver; None if others start it.
+
+    ``real``: a TARGET does not get the settings of its project's sandbox, but only those of the command line.
+    """
     if command is not None:
         [parsed] = parse_commands("command", [command], directory=Path.cwd())
         return lambda _: parsed
     if target is None:
         return None
     driver: Driver[Any, Any] = ctx.meta["driver"]
-    prepared = sandbox_driver(target, driver, ctx.meta.get("driver_settings", {}), 1)
+    given = ctx.meta.get("driver_settings", {})
+    if real:
+        command_here = command_of_target(target, _variables(author_settings(driver, given), given))
+        return lambda _: command_here
+    prepared = sandbox_driver(target, driver, given, 1)
 
     def start(places: SimulatedNode) -> DriverCommand:
         author = prepared.settings_on(places.node, places.scratch)
@@ -149,4 +285,7 @@ def _profile(target: str | None, file: Path | None) -> DriverProfile:
     profile = read_profile(file) if file is not None else DriverProfile()
     if profile.device_classes is None and project is not None and project.classes:
         profile = profile.model_copy(update={"device_classes": project.classes[0]})
+    if profile.rbac is not None and not profile.rbac.manifests and profile.rbac.chart is None:
+        rights = profile.rbac.model_copy(update={"chart": chart_directory()})
+        profile = profile.model_copy(update={"rbac": rights})
     return profile

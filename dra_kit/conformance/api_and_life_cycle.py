@@ -8,7 +8,6 @@ import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.apiserver.api import RuntimeConfig
@@ -17,6 +16,7 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NAMESPACES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.conformance.cluster import FOREIGN_DRIVER, USER_AGENT, ConformanceClaim, ConformanceCluster
 from dra_kit.conformance.kubelet import POLL, RegisteredPlugin, shown_answers
+from dra_kit.conformance.profile import DriverRights
 from dra_kit.conformance.slices import (
     delete_slice,
     end_driver,
@@ -39,12 +39,18 @@ from dra_kit.conformance.workbench import (
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, Invalid, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.plugin_client import ClaimAnswer
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
+from dra_kit.sandbox.charts import find_helm, parse_charts, render, served_versions
 
 _GROUP: Final = "resource.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 _OTHER_NODE: Final = "conformance-foreign-node"
 _STATUS_SECONDS: Final = 5.0  # between the answer of a prepare and what the driver writes about its devices
 _EXIT_SECONDS: Final = 20.0
+_RIGHTS: Final = frozenset({
+    "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+})  # fmt: skip
+"""Kinds of the objects that are about rights."""
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
@@ -54,10 +60,24 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 async def a1(bench: Workbench) -> None:
     """Run the driver against API servers that serve a single version of the group."""
     bench.require_start()
-    await published(bench)  # the usual server serves v1 only, as that of Kubernetes 1.37 does
     for version in bench.profile.api_versions:
         if version != _VERSIONS[0]:
             await _require_version(bench, version)
+            continue
+        # the usual server serves v1 only, as that of Kubernetes 1.37 does
+        if not await bench.devices():
+            raise _unpublished(bench, version, bench.cluster)
+        await published(bench)
+        async with bench.claims() as (claim,):
+            await bench.prepare(claim)
+
+
+def _unpublished(bench: Workbench, version: str, cluster: ConformanceCluster) -> CheckFailure:
+    requests = (f"{verb} {resource}" for verb, resource in cluster.driver_requests())
+    return CheckFailure(
+        f"the API server serves {_GROUP}/{version} only, and the driver publishes no devices",
+        f"requests: {shown(requests)}", *bench.last_output(),
+    )  # fmt: skip
 
 
 async def _require_version(bench: Workbench, version: str) -> None:
@@ -75,11 +95,7 @@ async def _require_version(bench: Workbench, version: str) -> None:
             end = asyncio.get_running_loop().time() + bench.profile.start_within
             while not any(item["spec"]["driver"] == bench.driver for item in (await older.client.list(slices)).items):
                 if asyncio.get_running_loop().time() > end:
-                    requests = (f"{verb} {resource}" for verb, resource in older.driver_requests())
-                    raise CheckFailure(
-                        f"the API server serves {_GROUP}/{version} only, and the driver publishes no slices",
-                        f"requests: {shown(requests)}", *bench.last_output(),
-                    )  # fmt: skip
+                    raise _unpublished(bench, version, older)
                 await asyncio.sleep(POLL)
             await end_driver(bench)
     finally:
@@ -103,8 +119,8 @@ async def _own_rights(bench: Workbench) -> AsyncIterator[str]:
         with suppress(Conflict):
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await bench.cluster.client.create(NAMESPACES, body)
-        for path in rights.manifests:
-            await _create_objects(bench, path, created)
+        for place, body in await _objects(bench, rights):
+            await _create_object(bench, place, body, namespace, created)
         try:
             token = bench.cluster.server.token(namespace, account, node=bench.cluster.node)
         except KeyError as error:
@@ -123,20 +139,48 @@ async def _own_rights(bench: Workbench) -> AsyncIterator[str]:
                 await bench.cluster.client.delete(resource, metadata["name"], metadata.get("namespace"))
 
 
-async def _create_objects(bench: Workbench, path: Path, created: list[tuple[Resource, Mapping[str, Any]]]) -> None:
-    """Create the objects of a manifest that are about rights."""
+async def _objects(bench: Workbench, rights: DriverRights) -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects of the manifests or of the chart, each with its position.
+
+    Raises:
+        CheckNotApplicable: helm is not installed.
+        CheckBlocked: they cannot be read.
+    """
     try:
-        found = read_objects(source_file(path))
+        if rights.chart is None:
+            return [found for path in rights.manifests for found in read_objects(source_file(path))]
+        [chart] = parse_charts([(rights.chart, rights.values)])
     except ConfigurationError as error:
         raise CheckBlocked(str(error)) from None
-    for _, body in found:
-        kind = bench.cluster.server.api.registry.by_kind(body["apiVersion"], body["kind"])
-        if kind is None:
-            raise CheckBlocked(f"{path}: {body['kind']} {body['apiVersion']} is not served; leave it out")
-        version = body["apiVersion"].rpartition("/")[2]
-        resource = Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced)
-        with suppress(Conflict):
-            created.append((resource, await bench.cluster.client.create(resource, body)))
+    try:
+        helm = find_helm()
+    except ConfigurationError as error:
+        raise CheckNotApplicable(str(error)) from None
+    try:
+        return await render(chart, helm, served_versions(bench.cluster.server.api.registry))
+    except ConfigurationError as error:
+        raise CheckBlocked(str(error)) from None
+
+
+async def _create_object(
+    bench: Workbench,
+    place: str,
+    body: dict[str, Any],
+    namespace: str,
+    created: list[tuple[Resource, Mapping[str, Any]]],
+) -> None:
+    """Create an object if it is about rights."""
+    if body["kind"] not in _RIGHTS:
+        return
+    kind = bench.cluster.server.api.registry.by_kind(body["apiVersion"], body["kind"])
+    if kind is None:
+        raise CheckBlocked(f"{place}: {body['kind']} {body['apiVersion']} is not served")
+    version = body["apiVersion"].rpartition("/")[2]
+    resource = Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced)
+    if kind.namespaced:
+        body = {**body, "metadata": {"namespace": namespace, **body["metadata"]}}
+    with suppress(Conflict):
+        created.append((resource, await bench.cluster.client.create(resource, body)))
 
 
 async def a2(bench: Workbench) -> None:

@@ -74,8 +74,11 @@ GROUPS: Final = {
     "M": "metadata",
     "A": "API",
     "L": "life-cycle",
+    "C": "cluster",
 }
 """Names of the groups, in the order in which they are checked."""
+CLUSTER_GROUP: Final = "C"
+"""The group that is checked in a real cluster; the others are checked by a simulated kubelet and API server."""
 _MUST, _SHOULD, _OPTIONAL = CheckLevel.MUST, CheckLevel.SHOULD, CheckLevel.OPTIONAL
 _REGISTRATION, _SLICES, _PREPARE, _UNPREPARE = (
     Behaviour.REGISTRATION, Behaviour.SLICES, Behaviour.PREPARE, Behaviour.UNPREPARE,
@@ -338,28 +341,61 @@ _CHECKS: Final = (
     ConformanceCheck(
         "L4", "claims are prepared again after a reboot", _MUST, "the answer, and the CDI ids that do not resolve"
     ),
+    # --- cluster
+    ConformanceCheck(
+        "C1", "the kubelet of a node has registered the driver", _MUST, "the kubelet's metrics, and its Events",
+        behaviour=_REGISTRATION,
+    ),
+    ConformanceCheck(
+        "C2", "the driver has published complete pools with devices, and does not change them without a reason", _MUST,
+        "the slices", behaviour=_SLICES,
+    ),
+    ConformanceCheck(
+        "C3", "the scheduler allocates a device of the driver to a claim", _MUST, "what the scheduler says of the pod",
+        behaviour=Behaviour.ALLOCATION,
+    ),
+    ConformanceCheck(
+        "C4", "the kubelet prepares the claim of a pod", _MUST, "Events of the pod", behaviour=_PREPARE
+    ),
+    ConformanceCheck(
+        "C5", "the pod runs, and a container with the claim gets what the driver injects", _MUST,
+        "what is missing, and Events of the pod", behaviour=Behaviour.ENVIRONMENT,
+    ),
+    ConformanceCheck(
+        "C6", "the kubelet unprepares the claim of a deleted pod, and the pod ends", _MUST,
+        "the kubelet's metrics, and Events of the pod", behaviour=_UNPREPARE,
+    ),
+    ConformanceCheck(
+        "C7", "a pod runs with the device that another pod had before", _MUST, "what is said of the second pod",
+        behaviour=Behaviour.REUSE,
+    ),
 )  # fmt: skip
 
 CATALOGUE: Final = {check.id: check for check in _CHECKS}
 """All checks by id, in the order in which they run."""
 
 
-def selected(only: str) -> list[ConformanceCheck]:
+def selected(only: str, *, cluster: bool = False) -> list[ConformanceCheck]:
     """Return the checks that a list of groups and ids names, such as ``P,U2``; all for an empty list.
+
+    Args:
+        only: the list.
+        cluster: select among the checks of a real cluster, not among the others.
 
     Raises:
         ValueError: an entry is neither a group nor an id; the text lists what there is.
     """
+    checks = [check for check in _CHECKS if (check.group == CLUSTER_GROUP) == cluster]
+    groups = list(dict.fromkeys(check.group for check in checks))
     wanted = [word.strip().upper() for word in only.split(",") if word.strip()]
-    unknown = [word for word in wanted if word not in GROUPS and word not in CATALOGUE]
-    if unknown:
-        raise ValueError(
-            f"{unknown[0]} is neither a group nor a check; groups: {', '.join(GROUPS)}; checks: {CATALOGUE_RANGES}"
+    known = {*groups, *(check.id for check in checks)}
+    if unknown := [word for word in wanted if word not in known]:
+        elsewhere = unknown[0] in GROUPS or unknown[0] in CATALOGUE
+        problem = (
+            f"{unknown[0]} is checked {'without' if cluster else 'with'} --cluster only"
+            if elsewhere
+            else f"{unknown[0]} is neither a group nor a check"
         )
-    return [check for check in _CHECKS if not wanted or check.id in wanted or check.group in wanted]
-
-
-CATALOGUE_RANGES: Final = ", ".join(
-    f"{group}1 to {group}{sum(check.group == group for check in _CHECKS)}" for group in GROUPS
-)
-"""The ids of each group, for people."""
+        ranges = ", ".join(f"{group}1 to {group}{sum(check.group == group for check in checks)}" for group in groups)
+        raise ValueError(f"{problem}; groups: {', '.join(groups)}; checks: {ranges}")
+    return [check for check in checks if not wanted or check.id in wanted or check.group in wanted]

@@ -1,8 +1,9 @@
-"""The kubelet's side of the sockets: registration step by step, and calls that are recorded with their answers."""
+"""The kubelet's side of the sockets: registration step by step, and recorded calls; and a real kubelet's metrics."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,11 @@ STANDARD_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's root directory in a container that mounts the simulated one there."""
 POLL: Final = 0.02
 """Seconds between two looks for sockets, files and objects."""
+
+_SAMPLE: Final = re.compile(
+    r"^(plugin_manager_total_plugins|dra_grpc_operations_duration_seconds_count)\{(.*)\} ([0-9.eE+]+)", re.MULTILINE
+)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class PluginCall(Struct, frozen=True):
@@ -270,3 +276,36 @@ async def connects(path: str) -> bool:
         writer.close()
         return True
     return False
+
+
+class KubeletMetrics(Struct, frozen=True):
+    """What a kubelet's metrics contain about plugins: name, labels and value of each sample."""
+
+    samples: Sequence[tuple[str, Mapping[str, str], float]]
+
+    @classmethod
+    def parse(cls, text: str) -> KubeletMetrics:
+        """Read the text that Prometheus reads."""
+        return cls(
+            [(name, dict(_LABEL.findall(labels)), float(value)) for name, labels, value in _SAMPLE.findall(text)]
+        )
+
+    def sockets(self, driver: str) -> list[str]:
+        """Return the registered sockets whose path has the name of a driver."""
+        return [
+            labels["socket_path"]
+            for name, labels, value in self.samples
+            if name == "plugin_manager_total_plugins" and labels.get("state") == "actual_state_of_world" and value
+            if driver in labels.get("socket_path", "")
+        ]  # fmt: skip
+
+    def calls(self, driver: str, method: str) -> dict[str, int]:
+        """Return how many calls of a driver had each status."""
+        found: dict[str, int] = {}
+        for name, labels, value in self.samples:
+            if name != "dra_grpc_operations_duration_seconds_count" or labels.get("driver_name") != driver:
+                continue
+            if labels.get("method_name", "").endswith(method):
+                status = labels.get("grpc_status_code", "?")
+                found[status] = found.get(status, 0) + int(value)
+        return found

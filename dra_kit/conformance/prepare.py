@@ -321,7 +321,7 @@ async def p13(bench: Workbench) -> None:
 
 
 async def _shared_claim(bench: Workbench) -> ConformanceClaim:
-    request = bench.cluster.request()
+    request = bench.cluster.request(**bench.profile.shared_request)
     selector = {"cel": {"expression": "device.allowMultipleAllocations"}}
     request["exactly"]["selectors"] = [*request["exactly"].get("selectors", []), selector]
     try:

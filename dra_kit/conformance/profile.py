@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 
 FILE: Final = "conformance.yaml"
 """The profile in a driver's project."""
+_PROJECT: Final = "{project}"
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
 class _Model(BaseModel):
@@ -56,6 +59,41 @@ def _any(found: list[str], pattern: str) -> bool:
     return any(fnmatchcase(text, pattern) for text in found)
 
 
+def printed_edits(text: str, mark: str) -> SpecEdits:
+    """Return what a container printed after the lines that begin with a mark."""
+    parts: dict[str, list[str]] = {}
+    lines: list[str] = []  # those before the first mark do not count
+    for line in text.splitlines():
+        if line.startswith(mark):
+            lines = parts.setdefault(line.removeprefix(mark), [])
+        else:
+            lines.append(line)
+    mounts = [words[4] for line in parts.get("mounts", ()) if len(words := line.split(" ")) > 4]
+    return SpecEdits(
+        env=tuple(item for item in "\n".join(parts.get("env", ())).rstrip("\n").split("\0") if item),
+        mounts=tuple(
+            Mount(host_path="", container_path=_OCTAL.sub(lambda found: chr(int(found[1], 8)), path)) for path in mounts
+        ),
+        device_nodes=tuple(DeviceNode(path=path) for path in parts.get("files", ())),
+    )
+
+
+def injected(having: SpecEdits, without: SpecEdits) -> list[str]:
+    """Return what only the first of two containers has, in words."""
+
+    def only(ours: Iterator[str], others: Iterator[str], what: str) -> list[str]:
+        known = set(others)
+        return [f"{what} {item}" for item in ours if item not in known]
+
+    return [
+        *only(iter(having.env), iter(without.env), "variable"),
+        *only(
+            (item.container_path for item in having.mounts), (item.container_path for item in without.mounts), "mount"
+        ),
+        *only((item.path for item in having.device_nodes), (item.path for item in without.device_nodes), "file"),
+    ]
+
+
 class OpaqueSetting(_Model):
     """Opaque parameters of the driver, and what a container gets because of them."""
 
@@ -64,14 +102,19 @@ class OpaqueSetting(_Model):
 
 
 class DriverRights(_Model):
-    """The rights of the driver's node plugin in a cluster.
+    """The rights of the driver's node plugin in a cluster, from manifests or from a helm chart.
 
     Attributes:
         manifests: files with its service account, roles, bindings and policies; relative to the profile.
+        chart: folder of a helm chart, whose release and namespace have the chart's name; relative to the profile.
+            Without manifests and chart, it is dra-kit's own.
+        values: files of values of the chart, in increasing priority; relative to the profile.
         service_account: its service account, as ``namespace/name``.
     """
 
-    manifests: list[Path] = Field(min_length=1)
+    manifests: list[Path] = Field(default_factory=list)
+    chart: Path | None = None
+    values: list[Path] = Field(default_factory=list)
     service_account: str = Field(pattern=r"^[^/]+/[^/]+$")
 
 
@@ -83,16 +126,19 @@ class DriverProfile(_Model):
         device_class: class of the claims; by default one that selects all devices of the driver.
         device_classes: a manifest with classes to create first; relative to the profile.
         request: further fields of a request in v1, such as ``selectors``, ``capacity`` or ``tolerations``.
+        shared_request: further fields of a request for a share of a device, such as another ``deviceClassName``.
         configuration: opaque parameters of all claims; None for none.
         configurations: opaque parameters that differ in what a container gets, for the precedence of configuration.
         expect: what a container with a claim of one device gets.
         devices: how many claims can hold devices at the same time; by default as many as devices are published.
+        environment: variables of the driver's environment; ``{project}`` in a value is the folder of the profile.
         orphans_within: seconds after which the driver releases a claim that was deleted without an unprepare.
         start_within: seconds in which the driver registers and publishes its devices.
         steady_after: seconds after its start in which the driver may still write its slices.
         restored_within: seconds in which the driver restores slices that others change.
-        without_devices: variables of the driver's environment with which it finds no device; None if there are none.
+        without_devices: variables, like ``environment``, with which the driver finds no device; None if there are none.
         metadata_updated_within: seconds after a prepare in which the driver updates device metadata; None for never.
+        pod_within: seconds in which a pod in a real cluster is scheduled, prepared, started or ended, each.
         rbac: the rights that the driver has in a cluster; None if they are not known here.
         api_versions: versions of resource.k8s.io, each of which is enough for the driver.
     """
@@ -101,16 +147,19 @@ class DriverProfile(_Model):
     device_class: str | None = None
     device_classes: Path | None = None
     request: dict[str, Any] = Field(default_factory=dict)
+    shared_request: dict[str, Any] = Field(default_factory=dict)
     configuration: dict[str, Any] | None = None
     configurations: list[OpaqueSetting] = Field(default_factory=list)
     expect: ExpectedContainer | None = None
     devices: int | None = Field(default=None, ge=1)
+    environment: dict[str, str] = Field(default_factory=dict)
     orphans_within: float | None = Field(default=None, gt=0)
     start_within: float = Field(default=60.0, gt=0)
     steady_after: float = Field(default=5.0, ge=0)
     restored_within: float = Field(default=90.0, gt=0)
     without_devices: dict[str, str] | None = None
     metadata_updated_within: float | None = Field(default=None, gt=0)
+    pod_within: float = Field(default=120.0, gt=0)
     rbac: DriverRights | None = None
     api_versions: list[Literal["v1", "v1beta2", "v1beta1"]] = ["v1"]
 
@@ -131,10 +180,21 @@ def read_profile(path: Path) -> DriverProfile:
         raise ConfigurationError(f"profile {path} is invalid: {problems}; see {_PAGE}") from None
     if profile.device_classes is not None:
         profile = profile.model_copy(update={"device_classes": path.parent / profile.device_classes})
+    variables = {
+        name: {key: value.replace(_PROJECT, str(path.parent.absolute())) for key, value in given.items()}
+        for name in ("environment", "without_devices")
+        if (given := getattr(profile, name)) is not None
+    }
+    profile = profile.model_copy(update=variables)
     if profile.rbac is not None:
-        manifests = [path.parent / item for item in profile.rbac.manifests]
-        rights = profile.rbac.model_copy(update={"manifests": manifests})
-        profile = profile.model_copy(update={"rbac": rights})
+        rights = profile.rbac
+        files = {name: [path.parent / item for item in getattr(rights, name)] for name in ("manifests", "values")}
+        chart = None if rights.chart is None else path.parent / rights.chart
+        if rights.manifests and (chart is not None or rights.values):
+            raise ConfigurationError(
+                f"profile {path}: rbac has manifests, and a chart or values; keep one; see {_PAGE}"
+            )
+        profile = profile.model_copy(update={"rbac": rights.model_copy(update={**files, "chart": chart})})
     return profile
 
 

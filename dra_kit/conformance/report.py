@@ -187,3 +187,7 @@ class TerminalProgress(RunProgress):
     def ends(self, outcome: CheckOutcome) -> None:
         for line in render_outcome(outcome):
             self._print(line)
+
+    @override
+    def remains(self, text: str) -> None:
+        self._print(escape_unprintable(f"not removed: {text}"))

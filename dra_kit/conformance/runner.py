@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -131,6 +131,9 @@ class RunProgress:
     def ends(self, outcome: CheckOutcome) -> None:
         """Note the outcome of a check."""
 
+    def remains(self, text: str) -> None:
+        """Note what the run could not remove from a cluster."""
+
 
 async def judge(settings: ConformanceSettings, progress: RunProgress | None = None) -> ConformanceReport:
     """Run the checks, and return the verdict.
@@ -150,12 +153,36 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
         )
         kubelet = ConformanceKubelet(places.root)
         stack.push_async_callback(kubelet.close)
-        subject = DriverUnderTest(settings.command(places) if settings.command is not None else None, places)
+        command = settings.command(places) if settings.command is not None else None
+        subject = DriverUnderTest(command, places, settings.profile.environment)
         stack.push_async_callback(subject.kill)
         bench = Workbench(settings.profile, places, cluster, kubelet, subject)
         if settings.command is None:
             progress.waiting(places)
         return await _Run(bench, settings, progress).run(checks)
+
+
+async def judged(check: Awaitable[None], last_output: Callable[[], list[str]]) -> tuple[CheckStatus, list[str]]:
+    """Wait for a check, and return its status and its evidence; ``last_output``: returns what the driver wrote last.
+
+    Raises:
+        ConfigurationError: the check cannot be run with the arguments of the run.
+    """
+    try:
+        await check
+    except CheckFailure as failure:
+        return CheckStatus.FAILED, failure.evidence
+    except CheckNotApplicable as reason:
+        return CheckStatus.NOT_APPLICABLE, [str(reason)]
+    except CheckBlocked as reason:
+        return CheckStatus.BLOCKED, CheckFailure(str(reason)).evidence
+    except (KubeletError, KubeError) as error:
+        return CheckStatus.BLOCKED, [str(error)]
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a driver may answer or write anything, which must not end the run
+        return CheckStatus.BLOCKED, [f"the check itself failed: {error!r}", *last_output()]
+    return CheckStatus.PASSED, []
 
 
 def _places(directory: Path, settings: ConformanceSettings) -> SimulatedNode:
@@ -207,29 +234,12 @@ class _Run:
             status = CheckStatus.FAILED if check.id == "R1" else CheckStatus.BLOCKED
             evidence = self._given_up.splitlines() if first else ["the driver does not register: see the first check"]
             return CheckOutcome(check, status, evidence, time.monotonic() - started)
-        status, evidence = await self._checked(FUNCTIONS[check.id])
+        status, evidence = await judged(FUNCTIONS[check.id](self._bench), self._bench.last_output)
         try:
             await self._bench.clean_up()
         except (KubeError, KubeletError) as error:
             evidence = [*evidence, f"the claims of this check are not released: {error}"]
         return CheckOutcome(check, status, evidence, time.monotonic() - started)
-
-    async def _checked(self, function: CheckFunction) -> tuple[CheckStatus, list[str]]:
-        try:
-            await function(self._bench)
-        except CheckFailure as failure:
-            return CheckStatus.FAILED, failure.evidence
-        except CheckNotApplicable as reason:
-            return CheckStatus.NOT_APPLICABLE, [str(reason)]
-        except CheckBlocked as reason:
-            return CheckStatus.BLOCKED, CheckFailure(str(reason)).evidence
-        except (KubeletError, KubeError) as error:
-            return CheckStatus.BLOCKED, [str(error)]
-        except ConfigurationError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a driver may answer or write anything, which must not end the run
-            return CheckStatus.BLOCKED, [f"the check itself failed: {error!r}", *self._bench.last_output()]
-        return CheckStatus.PASSED, []
 
     async def _bring_up(self) -> None:
         """Have one process of the driver run and be registered, as before the first check."""

@@ -34,6 +34,7 @@ class SimulatedNode(Struct, frozen=True):
         logs: directory of the output of the driver's processes.
         scratch: a directory for files of the driver itself.
         mark: value that all processes have in their environment; empty for none.
+        nri: the container runtime's socket for NRI; None for one that does not exist.
     """
 
     node: str
@@ -43,6 +44,7 @@ class SimulatedNode(Struct, frozen=True):
     logs: Path
     scratch: Path
     mark: str = ""
+    nri: Path | None = None
 
     @property
     def plugins(self) -> Path:
@@ -68,18 +70,19 @@ class SimulatedNode(Struct, frozen=True):
 
     def environment(self, pod_uid: str) -> dict[str, str]:
         """Return variables by the names of Kubernetes' example driver and of ``dra-kit node``."""
+        nri = str(self.nri or self.root / "nri.sock")
         found = {
             "KUBECONFIG": str(self.kubeconfig),
             "NODE_NAME": self.node,
             "KUBELET_REGISTRAR_DIRECTORY_PATH": str(self.registry),
             "KUBELET_PLUGINS_DIRECTORY_PATH": str(self.plugins),
             "CDI_ROOT": str(self.cdi),
-            "NRI_SOCKET": str(self.root / "nri.sock"),
+            "NRI_SOCKET": nri,
             "DRA_KUBECONFIG": str(self.kubeconfig),
             "DRA_NODE_NAME": self.node,
             "DRA_KUBELET_DIR": str(self.root),
             "DRA_CDI_DIR": str(self.cdi),
-            "DRA_NRI_SOCKET": str(self.root / "nri.sock"),
+            "DRA_NRI_SOCKET": nri,
             MARK_VARIABLE: self.mark,
         }
         return found | ({"POD_UID": pod_uid, "DRA_POD_UID": pod_uid} if pod_uid else {})
@@ -167,11 +170,15 @@ class DriverUnderTest:
     Args:
         command: starts it; None if it is started by others, and then it can be neither stopped nor restarted.
         places: of the node.
+        environment: further variables of its environment.
     """
 
-    def __init__(self, command: DriverCommand | None, places: SimulatedNode) -> None:
+    def __init__(
+        self, command: DriverCommand | None, places: SimulatedNode, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._command = command
         self._places = places
+        self._environment = dict(environment or {})
         self._started = 0
         self.instances: list[DriverInstance] = []
 
@@ -195,6 +202,13 @@ class DriverUnderTest:
         """Whether it runs, as far as that is known here."""
         return self._command is None or any(instance.alive for instance in self.instances)
 
+    def last_output(self) -> list[str]:
+        """Return the last lines that it wrote, for evidence; none if it is started by others."""
+        if self.instance is None:
+            return []
+        ended = [] if self.instance.alive else [f"the driver's process exited with {self.instance.exit_code}"]
+        return [*ended, *(f"log: {line[:200]}" for line in self.instance.last_lines())]
+
     async def start(self, pod_uid: str = "", *, prefix: Sequence[str] = ()) -> DriverInstance:
         """Start a process of it, and do not wait.
 
@@ -215,7 +229,12 @@ class DriverUnderTest:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *words,
-                    env=os.environ | self._places.environment(pod_uid) | self._command.environment(known),
+                    env={
+                        **os.environ,
+                        **self._places.environment(pod_uid),
+                        **self._command.environment(known),
+                        **self._environment,
+                    },
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

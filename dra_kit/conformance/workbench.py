@@ -149,11 +149,7 @@ class Workbench:
 
     def last_output(self) -> list[str]:
         """Return the last lines that the driver wrote, for evidence."""
-        instance = self.subject.instance
-        if instance is None:
-            return []
-        ended = [] if instance.alive else [f"the driver's process exited with {instance.exit_code}"]
-        return [*ended, *(f"log: {line[:200]}" for line in instance.last_lines())]
+        return self.subject.last_output()
 
     async def devices(self, least: int = 0) -> list[DeviceInSlice]:
         """Return the published devices.

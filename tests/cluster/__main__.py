@@ -33,7 +33,9 @@ CONTROL_PLANE: Final = {
     "test_webhook_certificate.py",
 }  # fmt: skip
 """Modules that need no node. Some of them store Nodes, for which the DaemonSets of other tests would wait."""
-KITCHEN: Final = {"test_check.py", "test_controller.py", "test_one_command.py", "test_stories.py"}
+KITCHEN: Final = {
+    "test_check.py", "test_conformance.py", "test_controller.py", "test_one_command.py", "test_stories.py",
+}  # fmt: skip
 """Modules whose tests are about the driver kitchen.pizza.example on a node: they run one after the other."""
 _printing = threading.Lock()
 

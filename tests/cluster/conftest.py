@@ -15,6 +15,7 @@ from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.node_driver import NodeDriver, RealCluster
 from tests.cluster.pizza import pizza_driver
 from tests.cluster.plane import Plane, start
+from tests.cluster.processes import ip
 
 # a story has several waits of up to three minutes; the first test also waits for the cluster to come up
 TIMEOUT_SECONDS = 900
@@ -109,3 +110,15 @@ async def cluster(pizza: NodeDriver) -> AsyncIterator[RealCluster]:
     """The cluster with the kitchen, as stories see it."""
     async with pizza.cluster() as real:
         yield real
+
+
+@pytest.fixture
+def interface() -> Iterator[str]:
+    """One end of a veth pair, which a driver of network interfaces offers."""
+    name = "dkit-nic0"
+    ip("link", "add", name, "type", "veth", "peer", "dkit-nic1")
+    assert "mtu 1500" in ip("link", "show", "dev", name)
+    try:
+        yield name
+    finally:
+        ip("link", "delete", "dkit-nic1")

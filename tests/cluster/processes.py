@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -78,3 +79,9 @@ def running(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def ip(*arguments: str) -> str:
+    """What the command prints; empty if it fails."""
+    command = [shutil.which("ip") or "/sbin/ip", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stdout

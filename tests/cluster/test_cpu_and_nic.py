@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from tests.cluster import manifests
 from tests.cluster.find import REPOSITORY
 from tests.cluster.node_driver import NodeDriver, has_hooks, node_driver
 from tests.cluster.plane import Plane
-from tests.cluster.processes import Running, running
+from tests.cluster.processes import Running, ip, running
 from tests.life.switches import until
 
 EXAMPLES = REPOSITORY / "examples"
@@ -26,24 +23,6 @@ CONFIG = {
 SCRIPT = "ip -oneline address show dev net1; ip link show dev net1; exec sleep 100000"
 
 pytestmark = pytest.mark.alone  # it pins every container of the node, and restarts the runtime
-
-
-def ip(*arguments: str) -> str:
-    """What the command prints; empty if it fails."""
-    command = [shutil.which("ip") or "/sbin/ip", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stdout
-
-
-@pytest.fixture
-def interface() -> Iterator[str]:
-    """One end of a veth pair, which the driver offers."""
-    name = "dkit-nic0"
-    ip("link", "add", name, "type", "veth", "peer", "dkit-nic1")
-    assert "mtu 1500" in ip("link", "show", "dev", name)
-    try:
-        yield name
-    finally:
-        ip("link", "delete", "dkit-nic1")
 
 
 class Pods:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dra_kit.conformance import api_and_life_cycle, health_and_metadata, prepare, slices
 from dra_kit.conformance.profile import DriverProfile, DriverRights
 from dra_kit.conformance.runner import (
     FUNCTIONS,
@@ -30,17 +31,33 @@ PROFILE = DriverProfile.model_validate({
         {"parameters": {"mode": "fast"}, "expect": {"env": {"GPU_*_MODE": "fast"}}},
         {"parameters": {"mode": "slow"}, "expect": {"env": {"GPU_*_MODE": "slow"}}},
     ],
-    "orphansWithin": 30,
+    "orphansWithin": 15,
     "metadataUpdatedWithin": 30,
     "apiVersions": ["v1", "v1beta2"],
     "steadyAfter": 1,
-    "restoredWithin": 20,
+    "restoredWithin": 12,
     "withoutDevices": {"NO_DEVICES": "1"},
 })  # fmt: skip
 START_WITHIN = {"R1": 8.0, "L2": 20.0, "A1": 20.0}
 """Seconds that a driver gets which never registers."""
+SHORTER = [
+    (slices, "STEADY_SECONDS", 2.0),
+    (slices, "CACHE_SECONDS", conformance_driver.CACHED_SECONDS + 2),
+    (slices, "SETTLE_SECONDS", 1.0),
+    (prepare, "SETTLE_SECONDS", 1.0),
+    (health_and_metadata, "SETTLE_SECONDS", 1.0),
+    (health_and_metadata, "REPORT_SECONDS", 12.0),
+    (api_and_life_cycle, "_EXIT_SECONDS", 5.0),
+]
+"""Waits that are longer than these drivers need: a wrong one writes five times a second, or never answers."""
 DOES_NOT_APPLY = {"R10", "H4"}
 """Checks that cannot apply to a driver with two sockets and a health service."""
+
+
+@pytest.fixture(autouse=True)
+def shorter_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, seconds in SHORTER:
+        monkeypatch.setattr(module, name, seconds)
 
 
 def rights(fault: str, folder: Path) -> Path:
@@ -83,6 +100,12 @@ async def test_a_right_driver_passes_every_check(tmp_path: Path) -> None:
 async def test_a_right_driver_with_one_socket_and_no_health_passes(tmp_path: Path) -> None:
     report = await judged("shared", "R1,R9,R10,P2,H4", tmp_path)
     assert texts(report) == []
+
+
+async def test_a_deletion_that_a_cache_of_writes_hides_is_not_a_fault_of_s4(tmp_path: Path) -> None:
+    report = await judged("cached", "S4", tmp_path)
+    assert texts(report) == []
+    assert report.outcomes[0].seconds > PROFILE.restored_within  # the first deletion was missed
 
 
 @pytest.mark.parametrize("fault", FUNCTIONS)

@@ -1,7 +1,8 @@
 """A small driver against the raw protocol: right in everything, but for one fault that its first argument names.
 
 It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is right. Each other fault has the id of the
-check that finds it; ``shared`` is a right driver with one socket for both services.
+check that finds it; ``shared`` is a right driver with one socket for both services, and ``cached`` one that misses the
+deletion of a slice right after it was written, as Go's helper did.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import grpc
@@ -46,12 +48,18 @@ FAULT = sys.argv[1] if __name__ == "__main__" else "none"
 PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
 LEASE = 10
+CACHED_SECONDS = 6.0
 TAINT = {"key": f"{DRIVER}/hot", "effect": "NoSchedule"}
 METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 
 
 def has(fault: str) -> bool:
     return fault == FAULT
+
+
+def has_ended(context: Any) -> bool:
+    """Whether the caller does not wait any more; the server may see a deadline later than the client."""
+    return not context.is_active() or context.time_remaining() == 0
 
 
 class Api:
@@ -63,6 +71,12 @@ class Api:
         self._server = cluster["server"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self._tls = ssl.create_default_context(cadata=authority)
+        if "client-certificate-data" in self._user:
+            with NamedTemporaryFile() as file:  # it has mode 0600
+                for item in ("client-certificate-data", "client-key-data"):
+                    file.write(base64.b64decode(self._user[item]))
+                file.flush()
+                self._tls.load_cert_chain(file.name)
         self._version = ""
 
     @property
@@ -80,9 +94,9 @@ class Api:
         return f"/apis/resource.k8s.io/{self.version}/{path}"
 
     def call(self, path: str, body: Mapping[str, Any] | None = None, method: str = "") -> dict[str, Any]:
-        headers = {
-            "Authorization": f"Bearer {self._user['token']}", "Content-Type": "application/json", "User-Agent": DRIVER,
-        }  # fmt: skip
+        headers = {"Content-Type": "application/json", "User-Agent": DRIVER}
+        if "token" in self._user:
+            headers["Authorization"] = f"Bearer {self._user['token']}"
         data = json.dumps(body).encode() if body else None
         request = urllib.request.Request(self._server + path, data, headers, method=method or None)  # noqa: S310
         with urllib.request.urlopen(request, context=self._tls, timeout=20) as answer:  # noqa: S310
@@ -220,7 +234,7 @@ class Plugin(v1_grpc.DRAPluginServicer):
         if has("P3") and claim.uid in self._answered:
             devices = devices * 2
         self._answered.add(claim.uid)
-        if devices and context.is_active():
+        if devices and not has_ended(context):
             self._report(claim)
         return v1.NodePrepareResourceResponse(devices=devices)
 
@@ -242,9 +256,9 @@ class Plugin(v1_grpc.DRAPluginServicer):
             if has("P19"):
                 marker.unlink()
         with self._state.locked() as claims:
-            if not has("U5") and (not context.is_active() or self._state.epochs.get(claim.uid, 0) != epoch):
+            if not has("U5") and (has_ended(context) or self._state.epochs.get(claim.uid, 0) != epoch):
                 raise Refusal("the claim was released, or the call has ended")
-            if not (has("P11") and not context.is_active()):
+            if not (has("P11") and has_ended(context)):
                 self._stuck.discard(claim.uid)
             new = claim.uid not in claims
             if new:
@@ -463,6 +477,7 @@ class Publisher:
         self._accepted: dict[str, Any] = {}  # what the API server made of the specs
         self._updated: dict[str, float] = {}
         self._lost: set[str] = set()
+        self._stored: dict[str, float] = {}
         self._writes = 0
         self._created: set[str] = set()
 
@@ -520,6 +535,8 @@ class Publisher:
                 raise
             self._create(name, spec)
             return
+        if has("cached"):
+            self._lost.discard(name)
         empty = not spec.get("devices")
         again = not empty and name not in self._accepted
         rewrite = (has("S2") and again) or (has("S12") and empty and "-counters" not in name)
@@ -542,6 +559,8 @@ class Publisher:
     def _create(self, name: str, spec: dict[str, Any]) -> None:
         if has("S5") and time.monotonic() - self._updated.get(name, -60.0) < 10.0:
             self._lost.add(name)
+        if has("cached") and time.monotonic() - self._stored.get(name, -60.0) < CACHED_SECONDS:
+            self._lost.add(name)
         if name in self._lost:
             return
         owner = self._api.call(f"/api/v1/nodes/{self._node}")
@@ -557,10 +576,11 @@ class Publisher:
 
     def _store(self, name: str, spec: dict[str, Any], answer: dict[str, Any]) -> None:
         self._created.add(name)
+        self._stored[name] = time.monotonic()
         made = _plain(answer["spec"])
         if made == spec:
             self._accepted.pop(name, None)
-        elif not has("S9"):
+        elif not (has("S9") and spec.get("devices")):
             print(f"slice {name}: the API server dropped fields: {made} of {spec}", flush=True)
             self._accepted[name] = spec, made
 
@@ -762,6 +782,7 @@ def main() -> None:
     directory = Path(os.environ["KUBELET_PLUGINS_DIRECTORY_PATH"], DRIVER)
     directory.mkdir(parents=True, exist_ok=True)
     registry, cdi = Path(os.environ["KUBELET_REGISTRAR_DIRECTORY_PATH"]), Path(os.environ["CDI_ROOT"])
+    cdi.mkdir(parents=True, exist_ok=True)  # a node without any other driver has none
     endpoint = directory / (f"dra-{uid}{'-' * 60 * has('R8')}.sock" if uid else "dra.sock")
     registrar = registry / (f"{DRIVER}-{uid}-reg.sock" if uid else f"{DRIVER}-reg.sock")
     ended = directory / "ended"

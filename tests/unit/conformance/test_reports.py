@@ -11,6 +11,7 @@ import pytest
 
 from dra_kit.conformance import report
 from dra_kit.conformance.catalogue import CATALOGUE, GROUPS, Behaviour, CheckLevel, selected
+from dra_kit.conformance.real_cluster import CHECKS
 from dra_kit.conformance.runner import FUNCTIONS, CheckOutcome, CheckStatus, ConformanceReport
 
 
@@ -98,16 +99,23 @@ def test_ids_are_numbered_without_gaps() -> None:
 
 
 def test_every_behaviour_has_a_check_that_every_driver_must_pass() -> None:
-    musts = {check.behaviour for check in CATALOGUE.values() if check.level is CheckLevel.MUST}
-    assert set(Behaviour) <= musts
+    for cluster in (False, True):
+        checks = selected("", cluster=cluster)
+        musts = {check.behaviour for check in checks if check.level is CheckLevel.MUST}
+        assert set(Behaviour) <= musts
 
 
 def test_selection_by_group_and_id() -> None:
     assert [check.id for check in selected("u2, r10")] == ["R10", "U2"]
     assert {check.group for check in selected("P,U2")} == {"P", "U"}
-    assert selected("") == list(CATALOGUE.values())
+    assert [check.id for check in selected("")] == list(FUNCTIONS)
+    assert [check.id for check in selected("", cluster=True)] == list(CHECKS)
     with pytest.raises(ValueError, match=r"^X1 is neither a group nor a check; groups: R, P, U"):
         selected("P,X1")
+    with pytest.raises(ValueError, match=r"^C1 is checked with --cluster only; groups: R, P, U"):
+        selected("C1")
+    with pytest.raises(ValueError, match=r"^R is checked without --cluster only; groups: C; checks: C1 to C7$"):
+        selected("R", cluster=True)
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "conformance.md"
@@ -115,8 +123,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "conformance.md"
 
 def test_page_has_a_section_for_each_check_in_the_order_of_the_catalogue() -> None:
     sections = re.findall(r"^### (\w+)\n\n\*\*(.+?)\*\* \((\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    checks = [check for check in CATALOGUE.values() if check.id in FUNCTIONS]
-    assert sections == [(check.id, check.title, str(check.level)) for check in checks]
+    assert sections == [(check.id, check.title, str(check.level)) for check in CATALOGUE.values()]
 
 
 def test_each_section_says_how_to_repair() -> None:
