@@ -42,7 +42,7 @@ class ClusterCopy(Struct, frozen=True):
         source: the path that it was read from.
         version: the release of Kubernetes that it was saved from: ``1.36``.
         gates: those that the snapshot names, or the defaults of the release.
-        alpha: it was saved from a cluster with alpha features.
+        node_names: names of its nodes.
         node_uids: UIDs of its nodes.
         absent_nodes: names of nodes that its pods are on and that were not saved.
         absent_consumers: pods and PodGroups that hold claims and were not saved, by resource.
@@ -56,7 +56,6 @@ class ClusterCopy(Struct, frozen=True):
     source: str
     version: str
     gates: Release
-    alpha: bool
     node_names: frozenset[str]
     node_uids: frozenset[str]
     absent_nodes: frozenset[str]
@@ -92,7 +91,6 @@ class ClusterCopy(Struct, frozen=True):
             source=str(path),
             version=str(gates.version),
             gates=gates,
-            alpha=found.alpha,
             node_names=names,
             node_uids=frozenset(str(node["metadata"]["uid"]) for node in nodes),
             absent_nodes=frozenset(on - names),
