@@ -148,7 +148,8 @@ def match_failure_policy(policy: ObjectView | None, pod: ObjectView) -> tuple[st
                     f"Container {name} for pod {metadata['namespace']}/{metadata['name']} failed with exit code {code}"
                 )
         else:
-            wanted = {(pattern["type"], pattern["status"]) for pattern in rule.get("onPodConditions") or ()}
+            patterns: Sequence[ObjectView] = rule.get("onPodConditions") or ()
+            wanted = {(pattern["type"], pattern["status"]) for pattern in patterns}
             conditions = ((item["type"], item["status"]) for item in status.get("conditions") or ())
             if (condition := next((item for item in conditions if item in wanted), None)) is not None:
                 cause = f"Pod {metadata['namespace']}/{metadata['name']} has condition {condition[0]}"
