@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dra_kit.conformance.profile import read_profile
+from dra_kit.sandbox.containers.nri import NriServer
+from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.upstream import __main__ as upstream
 from tests.upstream.__main__ import OUTCOMES, Example, Place, UpstreamDriver, commands, load_drivers, problem
+from tests.upstream.node import NoContainers
 
 DRIVERS = load_drivers()
 
@@ -55,3 +61,16 @@ def test_an_outcome_is_compared(code: int, output: str, expected: str) -> None:
     found = problem(Example((), outcome="waits", says="Pending"), code, output)
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
+
+
+async def test_a_runtime_ends_quietly_while_a_plugin_is_connected(tmp_path: Path) -> None:
+    """``tests.upstream.node`` runs one for drivers that need NRI."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    with tempfile.TemporaryDirectory(prefix="n") as folder:
+        async with NriServer(Path(folder) / "s", NoContainers(), runtime=("no-containers", "1")) as server:
+            _, writer = await asyncio.open_unix_connection(server.socket)
+            await until(lambda: server._serving)
+        await asyncio.sleep(0)
+        writer.close()
+    assert reported == []
