@@ -35,7 +35,7 @@ from dra_kit.cli.options import (
     silenced_log,
 )
 from dra_kit.cli.sandbox_drivers import sandbox_driver
-from dra_kit.client.server_version import ServerFeatures
+from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.device_order import OrderAdvice, OrderSearch, PublishedDevices
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.text import ReportWriter

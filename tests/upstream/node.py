@@ -27,7 +27,7 @@ _START_SECONDS: Final = 30.0
 
 
 class NoContainers:
-    """A runtime whose pods nobody has created."""
+    """A runtime without pods."""
 
     def nri_pods(self) -> Sequence[pb.PodSandbox]:
         return []

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dra_kit import __version__
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, ServerFeatures, discover_release
 from dra_kit.client.informer import Informer, ObjectChange
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
@@ -29,7 +29,6 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.client.server_version import ServerFeatures, discover_release
 from dra_kit.diagnosis.live_cluster import CONSEQUENCES
 from dra_kit.diagnosis.support_bundle import HiddenWords, redact_object, secrets_in_objects, secrets_of_pods
 from dra_kit.errors import Forbidden, NotFound

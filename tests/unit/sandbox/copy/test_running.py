@@ -14,9 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dra_kit.client.api import Client
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS
-from dra_kit.client.server_version import discover_release
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.documents import pod_document
 from dra_kit.diagnosis.explain.pods import explain_pod
@@ -29,7 +28,7 @@ from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.records import ClusterCopied, ObjectChanged
 from dra_kit.sandbox.run.session import RunTask, SandboxSession
-from dra_kit.sandbox.timeline.recording import read_timeline
+from dra_kit.sandbox.timeline.recording import Recording
 from dra_kit.sandbox.views.live import LiveView
 from tests.support import saved_cluster as saved
 from tests.unit.sandbox.copy.test_reading import PLACES, WRONG, put
@@ -225,7 +224,7 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
     await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, saved.device_class("more")),
               timeline=tmp_path / "t.jsonl")  # fmt: skip
 
-    records = list(read_timeline(tmp_path / "t.jsonl"))
+    records = list(Recording(tmp_path / "t.jsonl").records())
     copied_ = [item for item in records if isinstance(item, ObjectChanged) and item.existing]
     [summary] = [item for item in records if isinstance(item, ClusterCopied)]
     for record in records:
