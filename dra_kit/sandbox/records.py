@@ -6,7 +6,7 @@ Every record says when it happened and which node, driver or object it is about.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
@@ -644,70 +644,3 @@ RecordObserver: TypeAlias = Callable[[Record], None]
 def object_uid(obj: ObjectView) -> str:
     """Return the UID of an object; its namespace and name, if it has none."""
     return str(obj["metadata"].get("uid") or "/".join(object_key(obj)))
-
-
-class LatestRecords:
-    """Finds the records that still hold, in a part of a timeline: the newest of each thing that exists at its end."""
-
-    def __init__(self) -> None:
-        self._newest: dict[Hashable, tuple[int, Sequence[str]]] = {}  # position of the record, and what it is about
-        self._gone: set[str] = set()  # by UID
-
-    def add(self, position: int, record: Record) -> None:
-        """Add a record; ``position`` says where it is."""
-        thing = _thing(record)
-        if thing is None:
-            return
-        self._newest[thing] = position, _subjects(record)
-        if isinstance(record, ObjectChanged) and record.change == "DELETED":
-            self._gone.add(object_uid(record.object))
-
-    def positions(self) -> list[int]:
-        """Return the positions of the records that still hold, in order."""
-        return sorted(
-            position for position, about in self._newest.values() if not about or not self._gone.issuperset(about)
-        )
-
-
-def _thing(record: Record) -> Hashable:
-    """Return what a record is the newest state of; None for what has happened once."""
-    match record:
-        case ObjectChanged():
-            return record.resource, object_uid(record.object)
-        case ResourceNotRecorded():
-            return type(record), record.resource, record.group
-        case PluginConnected() | PluginDisconnected():
-            return "plugin", record.node, record.driver
-        case PluginRefused():
-            return "registration", record.node, record.socket
-        case DriverStarting() | DriverServing() | DriverNotServing() | DriverRefused() | DriverEnded():
-            return "driver", record.driver, getattr(record, "node", "")
-        case ContainerStarted() | ContainerEnded():
-            return type(record), record.container.id
-        case CallStarted() | CallEnded():
-            return "call", record.method, record.node, record.driver, record.claims
-        case CallOverdue():
-            return "overdue", record.method, record.node, record.driver, record.claims
-        case CdiSpecWritten():
-            return "CDI", record.node, record.driver, record.file
-        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
-            return type(record), record.pod.uid
-        case RecordingStarted() | ClusterStarted() | ClusterEnding() | StoryBegan() | RunEnded():
-            return type(record)
-        case _:
-            return None
-
-
-def _subjects(record: Record) -> Sequence[str]:
-    """Return the UIDs of what a record is about; it is of no use when all of them are deleted."""
-    match record:
-        case ObjectChanged():
-            return (object_uid(record.object),)
-        case ContainerStarted() | ContainerEnded():
-            return (record.container.pod.uid,)
-        case CallStarted() | CallOverdue() | CallEnded():
-            return [claim.uid for claim in record.claims]
-        case PodScheduled() | PodUnschedulable() | PodExplained() | PodTerminating() | PodDeletionExplained():
-            return (record.pod.uid,)
-        case _:
-            return ()

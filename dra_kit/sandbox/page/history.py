@@ -25,7 +25,6 @@ from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
 from dra_kit.sandbox.records import (
     ClusterStarted,
     ContainerOutput,
-    LatestRecords,
     ObjectChanged,
     Record,
     RecordingStarted,
@@ -33,7 +32,7 @@ from dra_kit.sandbox.records import (
     ResourceNotRecorded,
     object_uid,
 )
-from dra_kit.sandbox.timeline.recording import record_line
+from dra_kit.sandbox.timeline.recording import LatestRecords, record_line
 
 LIMIT: Final = 32 << 20
 """Bytes of the records of a page: when there are more, the older half is reduced to what still holds."""
