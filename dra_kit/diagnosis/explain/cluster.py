@@ -396,7 +396,7 @@ class ClusterDocuments(Struct, frozen=True):
         """The release, with its default gates or those of alpha features too.
 
         Raises:
-            ConfigurationError: the version has no resource.k8s.io/v1.
+            ConfigurationError: the version is not a release with resource.k8s.io/v1.
         """
         try:
             version = KubernetesVersion.parse(self.version)

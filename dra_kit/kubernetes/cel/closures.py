@@ -338,7 +338,7 @@ class VariableScope:
     def __init__(
         self, positions: list[int], outer: Mapping[str, tuple[int, Run | None]], version: KubernetesVersion
     ) -> None:
-        self.version = version
+        self.version: KubernetesVersion = version
         self._positions = positions
         self._variables = dict(outer)
 
