@@ -148,14 +148,17 @@ def match_failure_policy(policy: ObjectView | None, pod: ObjectView) -> tuple[st
                     f"Container {name} for pod {metadata['namespace']}/{metadata['name']} failed with exit code {code}"
                 )
         else:
-            patterns: Sequence[ObjectView] = rule.get("onPodConditions") or ()
-            wanted = {(pattern["type"], pattern["status"]) for pattern in patterns}
-            conditions = ((item["type"], item["status"]) for item in status.get("conditions") or ())
+            wanted = set(map(_type_and_status, rule.get("onPodConditions") or ()))
+            conditions = map(_type_and_status, status.get("conditions") or ())
             if (condition := next((item for item in conditions if item in wanted), None)) is not None:
                 cause = f"Pod {metadata['namespace']}/{metadata['name']} has condition {condition[0]}"
         if cause:
             return action, f"{cause} matching {action} rule at index {place}" if action == "FailJob" else ""
     return "", ""
+
+
+def _type_and_status(condition: ObjectView) -> tuple[str, str]:
+    return condition["type"], condition["status"]
 
 
 def _matching_containers(status: ObjectView, rule: ObjectView) -> Iterator[tuple[str, int]]:
