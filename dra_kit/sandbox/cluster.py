@@ -49,7 +49,7 @@ from dra_kit.sandbox.kubelet.environment import NodeShape, check_shapes, node_sh
 from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
 from dra_kit.sandbox.service_proxy import ServiceProxy
-from dra_kit.sandbox.stories.facts import ContainerResources
+from dra_kit.sandbox.stories.facts import ResourceFacts
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True):
@@ -426,14 +426,14 @@ class Sandbox:
         report = self._report(namespace, pod, container)
         return report.mounts if report else {}
 
-    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+    async def resources(self, namespace: str, pod: str, container: str) -> ResourceFacts:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         report = self._report(namespace, pod, container)
         if report is None:
-            return ContainerResources()
+            return ResourceFacts()
         found, rdt = report.status.resources, report.edits.intel_rdt
         rdt_class = found.rdt_class or (rdt.clos_id if rdt else "")
-        return ContainerResources(found.cpus, found.memory_nodes, found.hugepages, rdt_class)
+        return ResourceFacts(found.cpus, found.memory_nodes, found.hugepages, rdt_class)
 
     async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""

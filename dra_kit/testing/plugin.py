@@ -137,7 +137,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
             *targets,
             settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
             editable=[*pytestconfig.getini("dra_editable"), *filter(None, [pytestconfig.getini("dra_hardware")])],
-            containers=pytestconfig.getoption("--dra-containers"),
+            containers="podman" if pytestconfig.getoption("--dra-containers") == "podman" else "process",
         )
     with ExitStack() as stack:
         try:

@@ -13,7 +13,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError, KubeError
-from dra_kit.sandbox.stories.facts import ContainerResources
+from dra_kit.sandbox.stories.facts import ResourceFacts
 
 
 class RemoteDriverControl:
@@ -133,7 +133,7 @@ class RealCluster:
         """See :func:`dra_kit.testing.real.printed_mounts`."""
         return printed_mounts(await self.output(namespace, pod, container))
 
-    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+    async def resources(self, namespace: str, pod: str, container: str) -> ResourceFacts:
         """See :func:`dra_kit.testing.real.printed_resources`."""
         return printed_resources(await self.output(namespace, pod, container))
 
@@ -200,10 +200,10 @@ def printed_mounts(output: str) -> Mapping[str, str] | None:
     return {match[2]: match[1] for match in _lines(_MOUNT, output)} or None
 
 
-def printed_resources(output: str) -> ContainerResources:
+def printed_resources(output: str) -> ResourceFacts:
     """Return the CPUs and memory nodes in a printed ``/proc/self/status`` (proc_pid_status(5)); no others."""
     cpus, nodes = (_lines(pattern, output) for pattern in (_CPUS, _MEMORY_NODES))
-    return ContainerResources(cpus[-1][1] if cpus else None, nodes[-1][1] if nodes else None, None, None)
+    return ResourceFacts(cpus[-1][1] if cpus else None, nodes[-1][1] if nodes else None, None, None)
 
 
 def printed_interfaces(output: str) -> Sequence[str] | None:

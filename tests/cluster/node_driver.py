@@ -16,7 +16,7 @@ from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
-from dra_kit.sandbox.stories.facts import ContainerResources
+from dra_kit.sandbox.stories.facts import ResourceFacts
 from dra_kit.sandbox.stories.runner import StoryResult, run_story
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.testing.real import (
@@ -132,7 +132,7 @@ class RealCluster:
         """What the container printed of its mounts."""
         return printed_mounts(await self.output(namespace, pod, container))
 
-    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+    async def resources(self, namespace: str, pod: str, container: str) -> ResourceFacts:
         """The CPUs and memory nodes in the status that the container printed."""
         return printed_resources(await self.output(namespace, pod, container))
 

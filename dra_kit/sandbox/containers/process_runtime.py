@@ -177,7 +177,6 @@ class ProcessRuntime:
         self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
         self._networks: dict[str, PodNetwork] = {}  # by ID of the sandbox
         self.network_namespaces: Final = network_namespaces
-        """Whether each pod has a network namespace, which hooks may move interfaces into."""
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
         self.program_ended: Callable[[str, int], None] = lambda *_: None

@@ -271,13 +271,12 @@ class CronJobController:
                 self._queue.add((metadata["namespace"], owner["name"]))
 
     async def _sync(self, key: ObjectKey) -> None:
-        cron_job: ObjectView | None = self._informers.objects(CRON_JOBS).get(key)
-        if cron_job is None:
+        found: ObjectView | None = self._informers.objects(CRON_JOBS).get(key)
+        if found is None:
             return
-        uid = cron_job["metadata"]["uid"]
-        # what the informer may not know yet
-        known = (cron_job, self._written.get(uid, cron_job))
-        cron_job = max(known, key=lambda item: int(item["metadata"]["resourceVersion"]))
+        uid = found["metadata"]["uid"]
+        written: ObjectView = self._written.get(uid, found)  # the informer may not know it yet
+        cron_job: ObjectView = max(found, written, key=lambda item: int(item["metadata"]["resourceVersion"]))
         plan = plan_cron_job(cron_job, await self._jobs(cron_job), dt.datetime.now(dt.UTC))
         status = dict(plan.status)
         for job in plan.delete:

@@ -88,6 +88,7 @@ class JobTally(Struct):
         One that is deleted before it succeeded has failed, unless the Job replaces only pods that have.
         """
         deleted = job["spec"].get("podReplacementPolicy") != "Failed"
+        is_indexed = job["spec"].get("completionMode") == "Indexed"
         new = [
             pod
             for pod in pods
@@ -95,8 +96,8 @@ class JobTally(Struct):
         ]
         for pod in sorted(new, key=lambda pod: (_finish_time(pod), phase(pod) == "Succeeded")):
             self.counted.add(pod["metadata"]["uid"])
-            index = index_of(pod)
-            if job["spec"].get("completionMode") == "Indexed" and not _is_valid(index, job):
+            index = index_of(pod) if is_indexed else None
+            if is_indexed and not _is_valid(index, job):
                 continue
             if phase(pod) == "Succeeded":
                 self.in_a_row = 0
@@ -147,7 +148,8 @@ def match_failure_policy(policy: ObjectView | None, pod: ObjectView) -> tuple[st
                     f"Container {name} for pod {metadata['namespace']}/{metadata['name']} failed with exit code {code}"
                 )
         else:
-            wanted = {(pattern["type"], pattern["status"]) for pattern in rule.get("onPodConditions") or ()}
+            patterns: Sequence[ObjectView] = rule.get("onPodConditions") or ()
+            wanted = {(pattern["type"], pattern["status"]) for pattern in patterns}
             conditions = ((item["type"], item["status"]) for item in status.get("conditions") or ())
             if (condition := next((item for item in conditions if item in wanted), None)) is not None:
                 cause = f"Pod {metadata['namespace']}/{metadata['name']} has condition {condition[0]}"

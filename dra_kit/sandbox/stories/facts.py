@@ -126,7 +126,7 @@ class Cluster(Protocol):
         """Return the node's path of each mount of the container, by path in the container; None if unknown."""
         ...
 
-    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
+    async def resources(self, namespace: str, pod: str, container: str) -> ResourceFacts:
         """Return what hooks and CDI restrict of a container."""
         ...
 
@@ -158,7 +158,7 @@ class Cluster(Protocol):
         ...
 
 
-class ContainerResources(Struct, frozen=True):
+class ResourceFacts(Struct, frozen=True):
     """What hooks and CDI restrict of a container; each is None if unknown.
 
     Attributes:
@@ -179,7 +179,7 @@ class ContainerFacts(Struct, frozen=True):
 
     ``device_nodes`` has the type and numbers of its device files (``c 195:0``) by path. ``mounts`` has the paths on the
     node by the paths in the container. Both are None if unknown. ``cpuset``, ``memory_nodes``, ``hugepages`` and
-    ``rdt_class`` are those of :class:`ContainerResources`. ``health`` has ``Healthy``, ``Unhealthy`` or ``Unknown`` for
+    ``rdt_class`` are those of :class:`ResourceFacts`. ``health`` has ``Healthy``, ``Unhealthy`` or ``Unknown`` for
     each device, by the pod's name of the claim, followed by ``/<request>`` if the container names a request
     (``allocatedResourcesStatus``, KEP-4680). ``device_health`` has the same by the ``resourceID`` of each device: its
     CDI name, or ``<driver>/<pool>/<device>``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.sandbox.stories.facts import ContainerResources
+from dra_kit.sandbox.stories.facts import ResourceFacts
 from dra_kit.testing.real import (
     printed_device_nodes,
     printed_interfaces,
@@ -42,7 +42,7 @@ def test_mounts_are_those_of_its_mountinfo() -> None:
 
 
 def test_cpus_are_those_of_its_status() -> None:
-    assert printed_resources(OUTPUT) == ContainerResources("0-3", "0-1", None, None)
+    assert printed_resources(OUTPUT) == ResourceFacts("0-3", "0-1", None, None)
 
 
 def test_interfaces_are_those_that_not_every_pod_has() -> None:
@@ -58,4 +58,4 @@ def test_variables_are_those_that_it_prints() -> None:
 def test_of_a_container_that_prints_none_nothing_is_known(look: object) -> None:
     assert callable(look)
     assert look("DOUGH=pan") is None
-    assert printed_resources("DOUGH=pan") == ContainerResources(None, None, None, None)
+    assert printed_resources("DOUGH=pan") == ResourceFacts(None, None, None, None)

@@ -15,7 +15,7 @@ from aiohttp import web
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.stories.facts import ContainerResources
+from dra_kit.sandbox.stories.facts import ResourceFacts
 
 DRIVER = "dra.pizza"
 Object: TypeAlias = dict[str, Any]
@@ -159,8 +159,8 @@ class Cluster:
     async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
         return {}
 
-    async def resources(self, namespace: str, pod: str, container: str) -> ContainerResources:
-        return ContainerResources()
+    async def resources(self, namespace: str, pod: str, container: str) -> ResourceFacts:
+        return ResourceFacts()
 
     async def interfaces(self, namespace: str, pod: str, containers: Sequence[str]) -> Sequence[str] | None:
         return ()

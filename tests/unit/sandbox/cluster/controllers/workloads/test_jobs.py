@@ -183,6 +183,16 @@ def test_indexed_pods_know_their_index() -> None:
     assert run.job["status"]["completedIndexes"] == "0"
 
 
+def test_index_that_a_user_writes_does_not_matter() -> None:
+    run = Simulation()
+    run.job["spec"]["template"]["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": "7"}
+    run.look()
+    run.end("Succeeded")
+    run.look()
+
+    assert "Complete" in run.conditions
+
+
 def test_failed_indexes_fail_the_job_after_all_others() -> None:
     run = Simulation(
         completionMode="Indexed", completions=3, parallelism=3, backoffLimitPerIndex=0, backoffLimit=2**31 - 1
