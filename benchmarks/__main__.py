@@ -19,6 +19,9 @@ PARTS = (
     "benchmarks.controller",
     "benchmarks.sandbox",
     "benchmarks.loud_pods",
+    "benchmarks.fleet",
+    "benchmarks.agents",
+    "benchmarks.crowded",
 )
 """Parts that need no cluster; each runs in a separate process, because memory is measured."""
 

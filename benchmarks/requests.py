@@ -20,11 +20,18 @@ _HOP_BY_HOP = {"connection", "transfer-encoding", "host", "content-length", "con
 
 @dataclass
 class Counted:
-    """Requests so far, separately for dra-kit and kopf."""
+    """Requests so far, separately for dra-kit and kopf.
+
+    Attributes:
+        watches: of these, the watches.
+        open: the watches that have not ended.
+    """
 
     kubeconfig: Path
     ours: Counter[str] = field(default_factory=Counter)
     kopf: Counter[str] = field(default_factory=Counter)
+    watches: int = 0
+    open: int = 0
 
 
 @asynccontextmanager
@@ -37,6 +44,15 @@ async def counting_proxy(credentials: Credentials, directory: Path) -> AsyncIter
     ) as session:
 
         async def forward(request: web.Request) -> web.StreamResponse:
+            watch = "watch" in request.query
+            counted.watches += watch
+            counted.open += watch
+            try:
+                return await passed_on(request)
+            finally:
+                counted.open -= watch
+
+        async def passed_on(request: web.Request) -> web.StreamResponse:
             who = counted.ours if "dra-kit" in request.headers.get("User-Agent", "") else counted.kopf
             who[f"{request.method} {request.path}"] += 1
             headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP_BY_HOP}
@@ -59,7 +75,7 @@ async def counting_proxy(credentials: Credentials, directory: Path) -> AsyncIter
 
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", forward)
-        runner = web.AppRunner(app, shutdown_timeout=1)
+        runner = web.AppRunner(app, shutdown_timeout=1, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -95,7 +95,7 @@ async def requests(world: World, credentials: Credentials, claim: ClaimReference
             await kubelet.prepare(DRIVER, [claim])
             per_claim = counted.ours.total() - ours
             await kubelet.unprepare(DRIVER, [claim])
-            await asyncio.sleep(40)  # for the second check after the first publication
+            await asyncio.sleep(55)  # for the second check after the first publication
             ours_before, kopf_before = counted.ours.copy(), counted.kopf.copy()
             await asyncio.sleep(30)
             idle, kopf_idle = counted.ours - ours_before, counted.kopf - kopf_before
