@@ -245,7 +245,7 @@ class JobStrategy(WorkloadStrategy):
 class CronJobStrategy(WorkloadStrategy):
     """A CronJob."""
 
-    template = ("spec", "jobTemplate", "spec", "template")
+    template: ClassVar[tuple[str, ...]] = ("spec", "jobTemplate", "spec", "template")
 
     @override
     def default(self, obj: Object, context: StrategyContext) -> None:
