@@ -421,7 +421,7 @@ class LatestRecords:
 
     def __init__(self) -> None:
         self._newest: dict[Hashable, tuple[int, Sequence[str]]] = {}  # position of the record, and what it is about
-        self._gone: set[str] = set()  # by UID
+        self._gone: set[str] = set()  # by UID, or by name for objects without one, which may come again
 
     def add(self, position: int, record: Record) -> None:
         """Add a record; ``position`` says where it is."""
@@ -429,8 +429,9 @@ class LatestRecords:
         if thing is None:
             return
         self._newest[thing] = position, _subjects(record)
-        if isinstance(record, ObjectChanged) and record.change == "DELETED":
-            self._gone.add(object_uid(record.object))
+        if isinstance(record, ObjectChanged):
+            change = self._gone.add if record.change == "DELETED" else self._gone.discard
+            change(object_uid(record.object))
 
     def positions(self) -> list[int]:
         """Return the positions of the records that still hold, in order."""

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
@@ -253,6 +253,7 @@ def state(found: Iterable[Record]) -> dict[str, Any]:
 
 
 @given(st.integers(0, 2**32))
+@example(21199457)  # an object without another UID comes again
 def test_full_file_keeps_the_state_of_all_objects(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - no secret
     kinds: tuple[Any, ...] = ("MODIFIED", "DELETED")
