@@ -222,7 +222,7 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
     history = PageHistory()
 
     await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, saved.device_class("more")),
-              timeline=tmp_path / "t.jsonl")  # fmt: skip
+              record=tmp_path / "t.jsonl")  # fmt: skip
 
     records = list(Recording(tmp_path / "t.jsonl").records())
     copied_ = [item for item in records if isinstance(item, ObjectChanged) and item.existing]
