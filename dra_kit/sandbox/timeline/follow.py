@@ -57,6 +57,12 @@ RESOURCES: Final = (
     PODS,
 )
 """What is recorded."""
+_CONFIGURED: Final = (DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES)
+_FIRST: Final[dict[Resource, tuple[Resource, ...]]] = {
+    RESOURCE_CLAIMS: _CONFIGURED,
+    PODS: (*_CONFIGURED, RESOURCE_CLAIMS),
+}
+"""What must be known before the objects of a resource are read: the words that their messages may quote."""
 _NOT_AUTHENTICATED: Final = 401
 _STALE_WORDS: Final = 1_000
 
@@ -152,7 +158,7 @@ class ClusterRecorder:
             if discovery.done():
                 self._start(discovery.result(), server)
                 settled = {resource: asyncio.Event() for resource in RESOURCES}
-                following = {asyncio.create_task(self._follow(resource, settled[resource])) for resource in RESOURCES}
+                following = {asyncio.create_task(self._follow(resource, settled)) for resource in RESOURCES}
                 tasks |= {*following, asyncio.create_task(self._begin(settled))}
                 await _until_any(ends, following, seconds)
         finally:
@@ -200,9 +206,12 @@ class ClusterRecorder:
         ]
         self._timeline.append(RunReported(text="the recording begins", details=(", ".join(counts) or "no objects",)))
 
-    async def _follow(self, resource: Resource, settled: asyncio.Event) -> None:
+    async def _follow(self, resource: Resource, all_settled: Mapping[Resource, asyncio.Event]) -> None:
         """Record the changes of a resource, or that it is not recorded."""
+        settled = all_settled[resource]
         try:
+            for earlier in _FIRST.get(resource, ()):
+                await all_settled[earlier].wait()
             await self._changes(resource, None, settled)
         except NotFound:
             pass  # the release does not have the resource

@@ -175,6 +175,31 @@ async def test_secrets_are_removed_as_from_a_support_bundle(api: Api, tmp_path: 
     assert "busybox" not in text
 
 
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+
+
+async def test_messages_of_pods_are_recorded_once_the_secrets_of_claims_are_known(api: Api, tmp_path: Path) -> None:
+    condition = {"type": "Ready", "status": "False", "message": f"recipe '{SECRET}' is unknown"}
+    api.put("resourceclaims", claim("lunch"))
+    api.put("pods", pod("guest", status={"phase": "Pending", "conditions": [condition]}))
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        with api.failing(503, at=CLAIMS):
+            await until(lambda: api.asked("GET", CLAIMS) >= 2)
+        await until(follower.begun)
+
+    assert follower.changes() == [("ADDED", "lunch"), ("ADDED", "guest")]
+    assert SECRET not in (tmp_path / "run.jsonl").read_text()
+
+
+async def test_claims_that_may_not_be_read_delay_no_pods(api: Api, tmp_path: Path) -> None:
+    api.put("pods", pod("guest"))
+    with api.failing(403, at=CLAIMS), api.failing(403, at=CLAIMS.replace("v1/", "v1/namespaces/default/")):
+        async with following(api.url, tmp_path / "run.jsonl") as follower:
+            await until(follower.begun)
+
+    assert follower.changes() == [("ADDED", "guest")]
+
+
 async def test_heartbeats_of_nodes_are_not_recorded(api: Api, tmp_path: Path) -> None:
     api.put("nodes", node("node-1"))
     async with following(api.url, tmp_path / "run.jsonl") as follower:
