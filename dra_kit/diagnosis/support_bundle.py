@@ -156,11 +156,16 @@ class HiddenWords:
 
     def safe_text(self, text: str) -> str:
         """Return a text, such as a log, without these words and without text that looks like a credential."""
-        if self._by_beginning:
-            text = self._without_parts(self._without_beginnings(self._without_ends(text)))
+        text = self.without_words(text)
         for pattern in _LOOKS_SECRET:
             text = pattern.sub(REMOVED, text)
         return text
+
+    def without_words(self, text: str) -> str:
+        """Return a text without these words."""
+        if not self._by_beginning:
+            return text
+        return self._without_parts(self._without_beginnings(self._without_ends(text)))
 
     def safe_json(self, text: str) -> str:
         """Return JSON without these words and credentials; a redacted number becomes a string."""
