@@ -65,6 +65,8 @@ _FIRST: Final[dict[Resource, tuple[Resource, ...]]] = {
 """What must be known before the objects of a resource are read: the words that their messages may quote."""
 _NOT_AUTHENTICATED: Final = 401
 _STALE_WORDS: Final = 1_000
+_FREE_TEXT: Final = frozenset({"message", "labels", "networkData"})
+"""Fields that may quote a secret; a word that occurs elsewhere too, such as a node's name, is none there."""
 
 
 class ObjectRedaction:
@@ -76,15 +78,24 @@ class ObjectRedaction:
         self._hidden = HiddenWords(())
 
     def redacted(self, resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
-        """Return an object without secrets; what identifies it is unchanged."""
+        """Return an object without secrets; names, states and references are unchanged, whatever a user hides."""
         words = frozenset(secrets_in_objects([obj]) | (secrets_of_pods([obj]) if resource == PODS else set()))
         if words:
             self._hidden.add(words - self._words.get(object_uid(obj), frozenset()))
             self._words[object_uid(obj)] = words
         cleaned = redact_object(resource.kind, obj)
-        safe: dict[str, Any] = self._hidden.safe_value(cleaned)
-        names = {name: obj["metadata"][name] for name in ("name", "namespace", "uid") if name in obj["metadata"]}
-        return {**safe, "metadata": {**safe["metadata"], **names}}
+        # a node has no messages, and selectors refer to its labels
+        return cleaned if resource == NODES else {key: self._safe(value) for key, value in cleaned.items()}
+
+    def _safe(self, value: Any, *, free: bool = False) -> Any:
+        match value:
+            case Mapping():
+                return {key: self._safe(item, free=free or key in _FREE_TEXT) for key, item in value.items()}
+            case list():
+                return [self._safe(item, free=free) for item in value]
+            case str() if free:
+                return self._hidden.safe_text(value)
+        return value
 
     def forget(self, obj: ObjectView) -> None:
         """Forget the secrets of an object that is gone, once there are many of them."""

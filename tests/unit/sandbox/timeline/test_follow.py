@@ -175,6 +175,31 @@ async def test_secrets_are_removed_as_from_a_support_bundle(api: Api, tmp_path: 
     assert "busybox" not in text
 
 
+async def test_names_and_references_are_recorded_whatever_a_claim_hides(api: Api, tmp_path: Path) -> None:
+    words = ("gpu-node-1", "dra.pizza", "margherita", "Succeeded")
+    hiding = claim("lunch")
+    hiding["spec"]["devices"]["config"][0]["opaque"]["parameters"] = dict(zip("abcd", words, strict=True))
+    result = {"request": "pizza", "driver": "dra.pizza", "pool": "gpu-node-1", "device": "margherita"}
+    labels, spec = {"kubernetes.io/hostname": "gpu-node-1"}, {"nodeName": "gpu-node-1"}
+    condition = {"type": "Ready", "status": "False", "message": "margherita burns"}
+    status = {"phase": "Succeeded", "conditions": [condition]}
+    api.put("resourceclaims", hiding)
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        await until(follower.begun)
+        api.put("nodes", {**node("gpu-node-1"), "metadata": {"name": "gpu-node-1", "labels": labels}})
+        api.put("resourceclaims", claim("dinner", allocation={"devices": {"results": [result]}}))
+        api.put("pods", pod("guest", spec=spec, status=status))
+        await until(lambda: len(follower.changes()) == 4)
+
+    records = Recording(tmp_path / "run.jsonl").records()
+    found = {item.object["metadata"]["name"]: item.object for item in records if isinstance(item, ObjectChanged)}
+    assert found["gpu-node-1"]["metadata"]["labels"] == labels
+    assert found["dinner"]["status"]["allocation"]["devices"]["results"] == [result]
+    assert found["guest"]["spec"]["nodeName"] == "gpu-node-1"
+    assert found["guest"]["status"]["phase"] == "Succeeded"
+    assert found["guest"]["status"]["conditions"][0]["message"] == "(removed) burns"
+
+
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
