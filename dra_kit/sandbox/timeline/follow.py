@@ -124,7 +124,7 @@ class ClusterRecorder:
 
     Args:
         client: with the right to list and watch; lost connections and expired watches are resumed.
-        file: to write.
+        open_file: opens the file to write, once the cluster has answered.
         namespace: what to record of resources that may not be read in all namespaces.
         alpha: the alpha features of the cluster are on.
         report: notified of each resource that is not recorded.
@@ -133,14 +133,15 @@ class ClusterRecorder:
     def __init__(
         self,
         client: Client,
-        file: RecordFile,
+        open_file: Callable[[], RecordFile],
         *,
         namespace: str,
         alpha: bool = False,
         report: Callable[[ResourceNotRecorded], object] = lambda _: None,
     ) -> None:
         self._client = client
-        self._file = file
+        self._open_file = open_file
+        self._file: RecordFile | None = None
         self._namespace = namespace
         self._alpha = alpha
         self._report = report
@@ -158,7 +159,7 @@ class ClusterRecorder:
 
         Raises:
             Forbidden: the credentials are rejected, or nothing may be read.
-            ConfigurationError: the cluster does not serve resource.k8s.io/v1.
+            ConfigurationError: the cluster does not serve resource.k8s.io/v1; or as ``open_file``.
             KubeError: the server does not answer at first, or rejects a request.
         """
         ends = {asyncio.create_task(event.wait()) for event in (interrupted, self._failed)}
@@ -167,7 +168,9 @@ class ClusterRecorder:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if discovery.done():
-                self._start(discovery.result(), server)
+                features = discovery.result()
+                self._file = self._open_file()
+                self._start(features, server)
                 settled = {resource: asyncio.Event() for resource in RESOURCES}
                 following = {asyncio.create_task(self._follow(resource, settled)) for resource in RESOURCES}
                 tasks |= {*following, asyncio.create_task(self._begin(settled))}
@@ -176,6 +179,8 @@ class ClusterRecorder:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._file is not None:
+                self._file.close()
         return RecordingEnd(self._written, self._problem)
 
     # --- inside
@@ -194,7 +199,7 @@ class ClusterRecorder:
         )
 
     def _write(self, record: Record) -> None:
-        if self._problem:
+        if self._problem or self._file is None:
             return
         try:
             self._file.append(record_line(record))

@@ -68,20 +68,17 @@ class Follower:
 
     def __init__(self, client: Client, file: Path, size: int) -> None:
         self.file = file
-        self._written = RecordFile(file, size, fixed=True)
         self._interrupted = asyncio.Event()
-        self.recorder = ClusterRecorder(client, self._written, namespace="default")
+        self.recorder = ClusterRecorder(client, lambda: RecordFile(file, size, fixed=True), namespace="default")
         self.ending: asyncio.Task[RecordingEnd] = asyncio.create_task(self.recorder.run(PATIENCE, self._interrupted))
 
     async def stop(self) -> RecordingEnd:
         self._interrupted.set()
-        end = await self.ending
-        self._written.close()
-        return end
+        return await self.ending
 
     def changes(self, resource: str = "") -> list[tuple[str, str]]:
         """The changes of objects so far, with their names."""
-        if not self.file.stat().st_size:
+        if not self.file.exists() or not self.file.stat().st_size:
             return []
         return [
             (record.change, record.object["metadata"]["name"])
@@ -90,7 +87,7 @@ class Follower:
         ]
 
     def begun(self) -> bool:
-        return b'"the recording begins"' in self.file.read_bytes()
+        return self.file.exists() and b'"the recording begins"' in self.file.read_bytes()
 
 
 @pytest.fixture
@@ -354,6 +351,30 @@ def test_options_that_exclude_or_need_each_other(arguments: tuple[str, ...], mes
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(("status", "reason"), [(0, "no connection"), (401, "401")])
+def test_former_recording_stays_if_the_cluster_rejects_or_does_not_answer(
+    api: Api, tmp_path: Path, status: int, reason: str
+) -> None:
+    config, file = api.kubeconfig(tmp_path / "config"), tmp_path / "run.jsonl"
+    file.write_text("former")
+    if not status:
+        api.go_away()
+    with api.failing(401):
+        result = CliRunner().invoke(cli, ["snapshot", "--follow", "-o", str(file), "--kubeconfig", str(config)])
+
+    assert result.exit_code != 0
+    assert reason in result.output
+    assert file.read_text() == "former"
+
+
+def test_file_that_cannot_be_written_is_named(api: Api, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path / "config")
+    result = CliRunner().invoke(cli, ["snapshot", "--follow", "-o", "/proc/run.jsonl", "--kubeconfig", str(config)])
+
+    assert result.exit_code == 2
+    assert "-o /proc/run.jsonl cannot be written: No such file or directory; use another path" in result.output
 
 
 @pytest.mark.processes
