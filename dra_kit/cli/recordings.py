@@ -35,6 +35,7 @@ from dra_kit.sandbox.records import (
     PodUnschedulable,
     Record,
     ResourceNotRecorded,
+    RunReported,
     object_uid,
 )
 from dra_kit.sandbox.timeline.follow import ClusterRecorder, RecordingEnd
@@ -361,9 +362,13 @@ def _save(destination: Path, options: Mapping[str, Any]) -> None:
 
 
 async def _follow(options: Mapping[str, Any]) -> RecordingEnd:
-    def report(missing: ResourceNotRecorded) -> None:
-        title, details = not_recorded(missing)
-        click.echo(escape_unprintable(": ".join((title, *(item.text for item in details)))), err=True)
+    def report(missing: ResourceNotRecorded | RunReported) -> None:
+        if isinstance(missing, RunReported):
+            parts = [missing.text]
+        else:
+            title, details = not_recorded(missing)
+            parts = [title, *(item.text for item in details)]
+        click.echo(escape_unprintable(": ".join(parts)), err=True)
 
     def open_file() -> RecordFile:
         try:

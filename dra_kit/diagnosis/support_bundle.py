@@ -76,20 +76,22 @@ def secrets_in_objects(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     return {word for document in documents for word in _hidden(document) if len(word) >= _SHORTEST}
 
 
-def _hidden(value: object, *, inside: bool = False, root: bool = False) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if inside and not _KEY.fullmatch(key):
-                yield key
-            if not (root and key in _SCHEMA):
-                yield from _hidden(item, inside=inside or key in _HIDDEN_FIELDS, root=key == "parameters")
-    elif isinstance(value, list):
-        for item in value:
-            yield from _hidden(item, inside=inside)
-    elif inside and isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield str(value)
-        if not isinstance(value, str):
-            yield from {json.dumps(value), f"{value:,}", f"{value:g}"}
+def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
+    todo: list[tuple[object, bool, bool]] = [(document, False, False)]  # inside a hidden field, and its root
+    while todo:  # without recursion: users nest their configuration as deeply as they like
+        value, inside, root = todo.pop()
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                if inside and not _KEY.fullmatch(key):
+                    yield key
+                if not (root and key in _SCHEMA):
+                    todo.append((item, inside or key in _HIDDEN_FIELDS, key == "parameters"))
+        elif isinstance(value, list):
+            todo += [(item, inside, False) for item in value]
+        elif inside and isinstance(value, str | int | float) and not isinstance(value, bool):
+            yield str(value)
+            if not isinstance(value, str):
+                yield from {json.dumps(value), f"{value:,}", f"{value:g}"}
 
 
 def secrets_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:

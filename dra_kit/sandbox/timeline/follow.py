@@ -33,7 +33,7 @@ from dra_kit.diagnosis.live_cluster import CONSEQUENCES
 from dra_kit.diagnosis.support_bundle import HiddenWords, redact_object, secrets_in_objects, secrets_of_pods
 from dra_kit.errors import Forbidden, NotFound
 from dra_kit.kubernetes.release import KubernetesVersion, Release
-from dra_kit.kubernetes.resource.objects import pod_reference
+from dra_kit.kubernetes.resource.objects import object_key, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import (
     ObjectChanged,
@@ -127,7 +127,7 @@ class ClusterRecorder:
         open_file: opens the file to write, once the cluster has answered.
         namespace: what to record of resources that may not be read in all namespaces.
         alpha: the alpha features of the cluster are on.
-        report: notified of each resource that is not recorded.
+        report: notified of each resource and each object that is not recorded.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ClusterRecorder:
         *,
         namespace: str,
         alpha: bool = False,
-        report: Callable[[ResourceNotRecorded], object] = lambda _: None,
+        report: Callable[[ResourceNotRecorded | RunReported], object] = lambda _: None,
     ) -> None:
         self._client = client
         self._open_file = open_file
@@ -149,6 +149,7 @@ class ClusterRecorder:
         self._timeline.subscribe(self._write)
         self._redaction = ObjectRedaction()
         self._shown: dict[tuple[str, str], bytes] = {}  # a hash of what was recorded last, by resource and UID
+        self._skipped: set[tuple[str, str]] = set()  # objects that cannot be recorded, like those shown
         self._waiting: dict[str, str] = {}  # the scheduler's last message about each pod, by UID
         self._written = 0
         self._problem = ""
@@ -276,22 +277,42 @@ class ClusterRecorder:
 
     def _changed(self, resource: Resource, change: ObjectChange, *, existing: bool) -> None:
         key = resource.full_name, object_uid(change.object)
-        obj = self._redaction.redacted(resource, change.object)
+        try:
+            obj = self._redaction.redacted(resource, change.object)
+            content = record_line(ObjectChanged(change="ADDED", resource="", object=obj))
+        except (ValueError, RecursionError):
+            if change.type != "DELETED":
+                self._skip(resource, change.object)
+                return
+            metadata = change.object["metadata"]
+            obj = {"metadata": {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}}
         if change.type == "DELETED":
             self._redaction.forget(change.object)
             self._waiting.pop(key[1], None)
+            self._skipped.discard(key)
             if self._shown.pop(key, None) is not None:
                 self._timeline.append(ObjectChanged(change="DELETED", resource=resource.full_name, object=obj))
             return
+        state = hashlib.blake2b(content, digest_size=16).digest()
+        if self._shown.get(key) == state:
+            return  # only what is not recorded has changed, such as a heartbeat
         kind: Literal["ADDED", "MODIFIED"] = "MODIFIED" if key in self._shown else "ADDED"
         record = ObjectChanged(change=kind, resource=resource.full_name, object=obj, existing=existing)
-        state = hashlib.blake2b(record_line(ObjectChanged(change="ADDED", resource="", object=obj)), digest_size=16)
-        if self._shown.get(key) == state.digest():
-            return  # only what is not recorded has changed, such as a heartbeat
-        self._shown[key] = state.digest()
+        self._shown[key] = state
         self._timeline.append(record)
         if resource == PODS:
             self._decided(obj)
+
+    def _skip(self, resource: Resource, obj: ObjectView) -> None:
+        """Report once that an object is not recorded."""
+        key = resource.full_name, object_uid(obj)
+        if key not in self._skipped:
+            self._skipped.add(key)
+            name = "/".join(filter(None, object_key(obj)))
+            why = "it is nested too deeply, or has invalid Unicode"
+            record = RunReported(text=f"{resource.kind} {name} is not recorded: {why}")
+            self._timeline.append(record)
+            self._report(record)
 
     def _decided(self, pod: ObjectView) -> None:
         """Record what the scheduler decided about a pod since its last change."""

@@ -21,6 +21,7 @@ from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from dra_kit.client.transport import ClientRequest, Transport
 from dra_kit.errors import Forbidden
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.records import (
@@ -220,6 +221,29 @@ async def test_claims_that_may_not_be_read_delay_no_pods(api: Api, tmp_path: Pat
             await until(follower.begun)
 
     assert follower.changes() == [("ADDED", "guest")]
+
+
+async def test_object_that_cannot_be_recorded_is_skipped_and_reported(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = 700 if sys.version_info < (3, 12) else 1_000  # as many as can be decoded, but not redacted
+    deep = f'{{"containers":[],"affinity":{"[" * levels}{"]" * levels}}}'
+    item = f'{{"metadata":{{"name":"guest","namespace":"default","uid":"1"}},"spec":{deep}}}'
+    listed, really = f'{{"metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'.encode(), Transport.send
+
+    async def send(transport: Transport, call: ClientRequest) -> bytes:
+        return listed if call.path.startswith("/api/v1/pods") else await really(transport, call)
+
+    monkeypatch.setattr(Transport, "send", send)
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        await until(follower.begun)
+        api.put("pods", pod("waiter"))
+        await until(lambda: ("ADDED", "waiter") in follower.changes())
+
+    assert follower.changes() == [("ADDED", "waiter")]
+    reports = [item.text for item in Recording(tmp_path / "run.jsonl").records() if isinstance(item, RunReported)]
+    reason = "Pod default/guest is not recorded: it is nested too deeply, or has invalid Unicode"
+    assert reports == [reason, "the recording begins"]
 
 
 async def test_heartbeats_of_nodes_are_not_recorded(api: Api, tmp_path: Path) -> None:
