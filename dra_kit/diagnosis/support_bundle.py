@@ -141,14 +141,17 @@ class HiddenWords:
     """Words to redact in any form, also truncated, indexed to be found in long texts."""
 
     def __init__(self, words: Iterable[str]) -> None:
+        self._known: set[str] = set()
         self._by_beginning: dict[str, list[str]] = {}
         self._by_end: dict[str, list[str]] = {}
         self._long: list[str] = []
         self.add(words)
 
     def add(self, words: Iterable[str]) -> None:
-        """Redact more words from now on."""
-        for form in sorted({form for word in words for form in _forms_of(word)}):
+        """Redact more words from now on; known ones are not stored again."""
+        new = set(words) - self._known
+        self._known |= new
+        for form in sorted({form for word in new for form in _forms_of(word)}):
             if len(form) < _SHORTEST:
                 continue
             self._by_beginning.setdefault(form[:_SHORTEST], []).append(form)

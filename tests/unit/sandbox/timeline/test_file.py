@@ -289,7 +289,7 @@ def test_fixed_file_is_full_when_the_objects_alone_need_it(tmp_path: Path) -> No
     assert len(state(Recording(tmp_path / "timeline").records())) > 20
 
 
-def test_state_of_a_third_is_no_full_file_however_often_it_changes(tmp_path: Path) -> None:
+def test_fixed_file_is_not_full_of_a_third_however_often_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "timeline"
     written = [claim(number, f"claim-{number % 30:02}") for number in range(1, 1_001)]
     limit = len(record_line(written[0])) * 30 * 3
