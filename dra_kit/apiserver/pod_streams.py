@@ -370,18 +370,17 @@ class ProxiedRequest(Struct, frozen=True):
                 f"connect: {os.strerror(error.errno).lower()}" if isinstance(error, OSError) and error.errno else error
             )
             return _unreachable(f"dial tcp {self.host}: {cause}")
-        try:
-            if self.secure:
-                context = ssl.create_default_context()
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-                await writer.start_tls(context)
-            writer.write(await self._request(raw, f"/{parts[-1]}{query}", prefix))
-            await writer.drain()
-            status, reason, headers = await _response_head(reader)
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            writer.close()
-            return _unreachable("EOF" if isinstance(error, EOFError) else str(error))
-        try:
+        try:  # the client may go away at any point
+            try:
+                if self.secure:
+                    context = ssl.create_default_context()
+                    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                    await writer.start_tls(context)
+                writer.write(await self._request(raw, f"/{parts[-1]}{query}", prefix))
+                await writer.drain()
+                status, reason, headers = await _response_head(reader)
+            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+                return _unreachable("EOF" if isinstance(error, EOFError) else str(error))
             return await self._pass_back(raw, web.StreamResponse(status=status, reason=reason), headers, reader, prefix)
         finally:
             writer.close()

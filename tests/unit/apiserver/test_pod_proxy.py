@@ -30,12 +30,18 @@ class Oven:
         self.received: list[str] = []
         self.server: asyncio.Server | None = None
         self.dialed: list[tuple[str, int]] = []
+        self.silent = False  # it never answers
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = re.search(r"(?i)content-length: (\d+)", head)
         body = await reader.readexactly(int(length[1])) if length else b""
         self.received.append(head + body.decode())
+        if self.silent:
+            self.asked.set()
+            await reader.read()
+            self.left.set()
         writer.write(self.answer)
         writer.close()
 
@@ -160,6 +166,19 @@ async def test_redirection_within_the_pod_stays_there(
 
     async with aiohttp.ClientSession(server.url) as session, session.get(f"{PROXY}/", allow_redirects=False) as found:
         assert (found.status, found.headers["Location"]) == (302, expected)
+
+
+async def test_client_that_leaves_closes_the_connection_to_the_pod(server: ApiServer, oven: Oven) -> None:
+    oven.silent = True
+
+    async with aiohttp.ClientSession(server.url) as session:
+        request = asyncio.ensure_future(session.get(f"{PROXY}/"))
+        await asyncio.wait_for(oven.asked.wait(), 60)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    await asyncio.wait_for(oven.left.wait(), 60)
 
 
 async def test_path_without_a_slash_is_redirected(server: ApiServer, oven: Oven) -> None:
