@@ -38,7 +38,7 @@ from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
 from dra_kit.conformance.runner import CheckOutcome, ConformanceReport, RunProgress, judged
 from dra_kit.conformance.slices import problems_of_pools, require_same_slices, shown_slice, versions_of
 from dra_kit.conformance.workbench import CheckBlocked, CheckFailure, CheckNotApplicable
-from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound
+from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
 from dra_kit.text import escape_unprintable
@@ -204,13 +204,22 @@ class ClusterBench:
             raise CheckBlocked(f"{failure.evidence[0]}: see {check}") from None
 
     async def until(self, condition: Callable[[], Awaitable[bool]], timeout: float) -> bool:
-        """Wait until a condition is true; return whether it is."""
+        """Wait until a condition is true; return whether it is.
+
+        Raises:
+            Unavailable: the API server does not answer in time.
+        """
         end = time.monotonic() + timeout
-        while not await condition():
+        while True:
+            try:
+                if await condition():
+                    return True
+            except Unavailable:  # it may only restart
+                if time.monotonic() > end:
+                    raise
             if time.monotonic() > end:
                 return False
             await asyncio.sleep(self.settings.poll)
-        return True
 
     # --- what the cluster shows
 

@@ -33,7 +33,7 @@ from dra_kit.conformance.real_cluster import (
     judge_in_cluster,
 )
 from dra_kit.conformance.runner import ConformanceReport, RunProgress
-from dra_kit.errors import ConfigurationError, KubeError
+from dra_kit.errors import ConfigurationError, KubeError, Unavailable
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 
 DRIVER = "gpu.example.com"
@@ -365,8 +365,32 @@ def test_what_only_one_container_has_is_injected() -> None:
     assert injected(without, having) == []
 
 
-def test_names_of_runs_differ() -> None:
-    settings = RealClusterSettings(subject="x", driver=DRIVER, profile=profile())
+def bench() -> ClusterBench:
+    """What checks work with, without a cluster."""
+    settings = RealClusterSettings(subject="x", driver=DRIVER, profile=profile(), poll=0.005)
     client = Client(Credentials(Connection("http://127.0.0.1:1")), user_agent="tests/1")
-    names = {ClusterBench(client, settings, RunProgress()).namespace for _ in range(3)}
-    assert len(names) == 3
+    return ClusterBench(client, settings, RunProgress())
+
+
+def test_names_of_runs_differ() -> None:
+    assert len({bench().namespace for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_wait_outlasts_an_api_server_that_is_away(clock: Clock, ends: bool) -> None:
+    looks = 0
+
+    async def condition() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks > 3 and ends:
+            return True
+        clock.ahead += _STEP
+        raise Unavailable("the API server restarts")
+
+    if ends:
+        assert await bench().until(condition, 60)
+    else:
+        with pytest.raises(Unavailable):
+            await bench().until(condition, 60)
+        assert looks > 10
