@@ -222,18 +222,45 @@ async def test_pod_without_an_address_is_not_reached(client: Client, http: Http,
     assert (status, answer["message"], oven.dialed) == (400, "address not allowed", [])
 
 
+async def target(client: Client, name: str, **changed: str) -> dict[str, str]:
+    """The reference of an endpoint to a pod."""
+    metadata = (await client.get(PODS, name, "default"))["metadata"]
+    return {"kind": "Pod", "namespace": "default", "name": name, "uid": metadata["uid"], **changed}
+
+
+async def endpoints(client: Client, targets: list[tuple[dict[str, str], bool]], **port: int | None) -> None:
+    """Add endpoints to a Service, each with whether it is ready."""
+    slice_ = {
+        "metadata": {"name": "ovens-1", "labels": {"kubernetes.io/service-name": "ovens"}}, "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": ["127.0.0.1"], "conditions": {"ready": ready}, "targetRef": item} for item, ready in targets
+        ],
+        "ports": [{"name": "web", **(port or {"port": 80})}],
+    }  # fmt: skip
+    await client.create(ENDPOINT_SLICES, slice_, "default")
+
+
+@pytest.mark.parametrize("changed", [{"uid": "of-a-former-one"}, {"kind": "VirtualMachine"}, None])
+async def test_service_leads_to_no_other_object_and_no_missing_port(
+    client: Client, http: Http, oven: Oven, changed: dict[str, str] | None
+) -> None:
+    port: dict[str, None] = {} if changed else {"port": None}
+    await endpoints(client, [(await target(client, "pod-1", **(changed or {})), True)], **port)
+
+    status, answer, _ = await http("GET", f"{NAMESPACE}/services/ovens:web/proxy/")
+
+    assert (status, answer["message"]) == (503, 'no endpoints available for service "ovens"')
+    assert oven.dialed == []
+
+
 @pytest.mark.parametrize("name", ["ovens:web", "ovens:8080", "http:ovens:web"])
 async def test_service_leads_to_a_ready_pod(client: Client, http: Http, oven: Oven, name: str) -> None:
     port = {"name": "web", "port": 8080}
     await client.create(SERVICES, {"metadata": {"name": "ovens"}, "spec": {"ports": [port]}}, "default")
-    endpoints = [
-        {"addresses": ["127.0.0.1"], "conditions": {"ready": ready}, "targetRef": {"kind": "Pod", "name": pod_name}}
-        for pod_name, ready in (("pod-1", True), ("pod-2", False), ("gone", True))
-    ]
-    labels = {"kubernetes.io/service-name": "ovens"}
-    slice_ = {"metadata": {"name": "ovens-1", "labels": labels}, "addressType": "IPv4", "endpoints": endpoints,
-              "ports": [{"name": "web", "port": 80}]}  # fmt: skip
-    await client.create(ENDPOINT_SLICES, slice_, "default")
+    await endpoints(client, [
+        (await target(client, "pod-1"), True), (await target(client, "pod-2"), False),
+        ({"kind": "Pod", "namespace": "default", "name": "gone", "uid": "u"}, True),
+    ])  # fmt: skip
 
     assert (await http("GET", f"{NAMESPACE}/services/{name}/proxy/"))[:2] == (200, "hello")
     assert oven.dialed == [("pod-1", 80)]
