@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import grpc.aio
@@ -291,12 +291,14 @@ class KubeletMetrics(Struct, frozen=True):
         )
 
     def sockets(self, driver: str) -> list[str]:
-        """Return the registered sockets whose path has the name of a driver."""
+        """Return the registered sockets that are named after a driver."""
+        # names of other drivers may begin or end with this one; the UID of a pod may be shortened to a hash
+        own = re.compile(rf"{re.escape(driver)}(-([0-9a-f-]{{32,36}}|[\w-]{{11}}))?(-reg)?\.sock")
         return [
             labels["socket_path"]
             for name, labels, value in self.samples
             if name == "plugin_manager_total_plugins" and labels.get("state") == "actual_state_of_world" and value
-            if driver in labels.get("socket_path", "")
+            if own.fullmatch(PurePosixPath(labels.get("socket_path", "")).name)
         ]  # fmt: skip
 
     def calls(self, driver: str, method: str) -> dict[str, int]:

@@ -344,6 +344,27 @@ def test_metrics_of_a_kubelet_show_sockets_and_calls() -> None:
     assert metrics.calls(DRIVER, "NodeUnprepareResources") == {"OK": 3, "Unknown": 2}
 
 
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        (f"/reg/{DRIVER}-reg.sock", True),
+        (f"/reg/{DRIVER}-0b9d8a7e-6c5f-4e3d-9b2a-1f0e9d8c7b6a-reg.sock", True),
+        (f"/reg/{DRIVER}-Zm9_b2Jh-cg-reg.sock", True),
+        (f"/reg/{DRIVER}.sock", True),
+        (f"/reg/v{DRIVER}-reg.sock", False),
+        (f"/reg/v-{DRIVER}-reg.sock", False),
+        (f"/reg/{DRIVER}.cn-reg.sock", False),
+        (f"/reg/{DRIVER}-share-reg.sock", False),
+        (f"/{DRIVER}/other.example.com-reg.sock", False),
+    ],
+)
+def test_a_socket_belongs_to_the_driver_whose_name_it_has(path: str, is_own: bool) -> None:
+    metrics = KubeletMetrics.parse(
+        sample("plugin_manager_total_plugins", 1, socket_path=path, state="actual_state_of_world")
+    )
+    assert metrics.sockets(DRIVER) == [path] * is_own
+
+
 def test_output_of_a_container_is_read_with_values_of_several_lines() -> None:
     text = (
         "noise\n#env\nA=1\0B-2=first\nsecond line\0\n#mounts\n"
