@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import grpc.aio
 from msgspec import Struct
@@ -311,3 +311,26 @@ class KubeletMetrics(Struct, frozen=True):
                 status = labels.get("grpc_status_code", "?")
                 found[status] = found.get(status, 0) + int(value)
         return found
+
+
+_BEFORE_PREPARE: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def is_prepared(status: Mapping[str, Any]) -> bool:
+    """Return whether a kubelet has prepared the claims of a pod, by the status that it has written."""
+    if any(
+        (entry["type"], entry["status"]) == ("PodReadyToStartContainers", "True")
+        for entry in status.get("conditions") or ()
+    ):
+        return True
+    states = [container.get("state", {}) for container in status.get("containerStatuses") or ()]
+    return any(
+        "running" in state or "terminated" in state or state.get("waiting", {}).get("reason", "") not in _BEFORE_PREPARE
+        for state in states
+    )
+
+
+def runs(status: Mapping[str, Any]) -> bool:
+    """Return whether the two containers of a pod run, by its status."""
+    states = [container.get("state", {}) for container in status.get("containerStatuses") or ()]
+    return len(states) > 1 and all("running" in state for state in states)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dra_kit.client.resources import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    Resource,
 )
 from dra_kit.conformance import real_cluster
 from dra_kit.conformance.kubelet import KubeletMetrics
@@ -33,7 +35,7 @@ from dra_kit.conformance.real_cluster import (
     judge_in_cluster,
 )
 from dra_kit.conformance.runner import ConformanceReport, RunProgress
-from dra_kit.errors import ConfigurationError, KubeError, Unavailable
+from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 
 DRIVER = "gpu.example.com"
@@ -191,9 +193,9 @@ class SimulatedCluster:
 
 
 @asynccontextmanager
-async def cluster(clock: Clock, fault: str = "") -> AsyncIterator[Client]:
+async def cluster(clock: Clock, fault: str = "", made: type[Client] = Client) -> AsyncIterator[Client]:
     """A client of a cluster with a node."""
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+    async with ApiServer() as server, made(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         node = SimulatedCluster(client, fault, clock)
         server.serve_logs(node.log)
         await node.publish()
@@ -319,6 +321,42 @@ async def test_an_interrupted_run_leaves_nothing(clock: Clock) -> None:
             await run
         assert await left(client) == []
         assert (await client.list(PODS)).items == []
+
+
+CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu, labels: {a: b}}\nspec: {}\n"
+
+
+class Refusing(Client):
+    """A client that may delete pods by force only, and no class of a run."""
+
+    refused = 0
+
+    @override
+    async def delete(self, resource: Resource, name: str, namespace: str | None = None, **options: Any) -> None:
+        by_force = options.get("grace_period_seconds") == 0
+        if (resource == PODS and not by_force) or (resource == DEVICE_CLASSES and name != "gpu"):
+            self.refused += 1
+            raise Forbidden(f"{name} may not be deleted")
+        await super().delete(resource, name, namespace, **options)
+
+
+@slow
+async def test_what_cannot_be_removed_keeps_nothing_else(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "classes.yaml").write_text(CLASS)
+    told = Told()
+    async with cluster(clock, made=Refusing) as client:
+        assert isinstance(client, Refusing)
+        run = asyncio.create_task(
+            verdict(client, profile(deviceClasses=str(tmp_path / "classes.yaml")), told, only="C3")
+        )
+        while not run.done():
+            clock.ahead += _STEP * bool(client.refused)
+            await asyncio.sleep(0.005)
+        assert [item for item in told.remaining if "may not be deleted" in item] == [
+            "pod-1 may not be deleted", f"{(await left(client))[0]} may not be deleted",
+        ]  # fmt: skip
+        assert (await client.list(PODS)).items == []
+        assert [item["metadata"]["name"] for item in (await client.list(DEVICE_CLASSES)).items] == await left(client)
 
 
 def sample(name: str, value: int, **labels: str) -> str:
