@@ -1,4 +1,4 @@
-"""The kubelet's side of the sockets: registration step by step, and recorded calls; and a real kubelet's metrics."""
+"""The kubelet's side of the sockets: registration, and recorded calls; and what a real kubelet tells of itself."""
 
 from __future__ import annotations
 

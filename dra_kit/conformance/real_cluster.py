@@ -152,7 +152,7 @@ class ClusterBench:
                     raise ConfigurationError(f"{place}: only a DeviceClass is created in a cluster; leave it out")
                 await self._create_class(body)
         if self.profile.device_class is None:
-            body = _object(DEVICE_CLASSES, self._class, labels=LABELS)
+            body = _object(DEVICE_CLASSES, self._class)
             body["spec"] = {"selectors": [{"cel": {"expression": f"device.driver == {json.dumps(self.driver)}"}}]}
             await self._create_class(body)
         try:
@@ -167,8 +167,10 @@ class ClusterBench:
         """Create a class unless there is one with this name."""
         version = str(body.get("apiVersion", "")).rpartition("/")[2]
         resource = Resource(DEVICE_CLASSES.group, version, DEVICE_CLASSES.plural, DEVICE_CLASSES.kind, namespaced=False)
+        metadata = body.get("metadata") or {}
+        labelled = {**metadata, "labels": {**(metadata.get("labels") or {}), **LABELS}}
         with suppress(Conflict):
-            made = await self.client.create(resource, body)
+            made = await self.client.create(resource, {**body, "metadata": labelled})
             self._classes.append(made["metadata"]["name"])
 
     async def _remove_classes(self) -> None:

@@ -30,6 +30,7 @@ from dra_kit.conformance import real_cluster
 from dra_kit.conformance.kubelet import KubeletMetrics
 from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
 from dra_kit.conformance.real_cluster import (
+    LABELS,
     ClusterBench,
     RealClusterSettings,
     judge_in_cluster,
@@ -357,6 +358,32 @@ async def test_what_cannot_be_removed_keeps_nothing_else(tmp_path: Path, clock: 
         ]  # fmt: skip
         assert (await client.list(PODS)).items == []
         assert [item["metadata"]["name"] for item in (await client.list(DEVICE_CLASSES)).items] == await left(client)
+
+
+class Recording(Client):
+    """A client that keeps what it created."""
+
+    made: dict[str, dict[str, Any]]
+
+    @override
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        made = await super().create(resource, body, namespace, **options)
+        self.__dict__.setdefault("made", {})[f"{resource.kind} {made['metadata']['name']}"] = made
+        return made
+
+
+@slow
+async def test_all_that_a_killed_run_leaves_has_the_label(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "classes.yaml").write_text(CLASS)
+    async with cluster(clock, made=Recording) as client:
+        assert isinstance(client, Recording)
+        await verdict(client, profile(deviceClasses=str(tmp_path / "classes.yaml")), only="C2")
+        made = {name: item for name, item in client.made.items() if name.startswith(("DeviceClass", "Namespace"))}
+        assert len(made) == 3
+        assert all(LABELS.items() <= item["metadata"]["labels"].items() for item in made.values())
+        assert made["DeviceClass gpu"]["metadata"]["labels"]["a"] == "b"
 
 
 def sample(name: str, value: int, **labels: str) -> str:
