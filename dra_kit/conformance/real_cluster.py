@@ -332,16 +332,14 @@ class ClusterBench:
         claim = _object(RESOURCE_CLAIMS, pod.name, self.namespace) | {"spec": {"devices": devices}}
         await self.client.create(RESOURCE_CLAIMS, claim)
         self._pods.append(pod)
-        end = time.monotonic() + _ACCOUNT_SECONDS
-        while True:
-            try:
-                await self.client.create(PODS, self._manifest(pod))
-            except Forbidden:
-                if time.monotonic() > end or not await self._gone(SERVICE_ACCOUNTS, "default"):
-                    raise
-                await asyncio.sleep(self.settings.poll)
-            else:
-                return pod
+        with suppress(Forbidden):  # to see the account is no right that a run needs
+            await self.until(self._has_account, _ACCOUNT_SECONDS)
+        await self.client.create(PODS, self._manifest(pod))
+        return pod
+
+    async def _has_account(self) -> bool:
+        """Return whether the namespace has the service account without which pods are rejected."""
+        return not await self._gone(SERVICE_ACCOUNTS, "default")
 
     def _manifest(self, pod: ClaimedPod) -> Object:
         parts = {

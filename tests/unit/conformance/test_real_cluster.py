@@ -24,6 +24,7 @@ from dra_kit.client.resources import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    SERVICE_ACCOUNTS,
     Resource,
 )
 from dra_kit.conformance import real_cluster
@@ -36,7 +37,7 @@ from dra_kit.conformance.real_cluster import (
     judge_in_cluster,
 )
 from dra_kit.conformance.runner import ConformanceReport, RunProgress
-from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
+from dra_kit.errors import ConfigurationError, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 
 DRIVER = "gpu.example.com"
@@ -384,6 +385,41 @@ async def test_all_that_a_killed_run_leaves_has_the_label(tmp_path: Path, clock:
         assert len(made) == 3
         assert all(LABELS.items() <= item["metadata"]["labels"].items() for item in made.values())
         assert made["DeviceClass gpu"]["metadata"]["labels"]["a"] == "b"
+
+
+class Unhurried(Client):
+    """A client of a cluster in which a namespace gets its service account once a client has missed it."""
+
+    @override
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        try:
+            made = await super().create(resource, body, namespace, **options)
+        except Forbidden:
+            await self._add_account(body["metadata"]["namespace"])
+            raise
+        if resource == NAMESPACES:
+            await self.delete(SERVICE_ACCOUNTS, "default", made["metadata"]["name"])
+        return made
+
+    @override
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        try:
+            return await super().get(resource, name, namespace)
+        except NotFound:
+            if resource == SERVICE_ACCOUNTS:
+                await self._add_account(namespace)
+            raise
+
+    async def _add_account(self, namespace: str | None) -> None:
+        await super().create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+
+
+@slow
+async def test_a_pod_waits_for_the_service_account_of_its_namespace(clock: Clock) -> None:
+    async with cluster(clock, made=Unhurried) as client:
+        assert statuses(await verdict(client, profile(), only="C3")) == {"C3": "passed"}
 
 
 def sample(name: str, value: int, **labels: str) -> str:
