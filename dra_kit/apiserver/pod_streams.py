@@ -330,6 +330,8 @@ _HOP_BY_HOP: Final = frozenset((
 """Headers that are about one connection."""
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {"host", "authorization", "content-length"}
 _CREDENTIALS: Final = "impersonate-"
+_DECOMPRESSED: Final = frozenset(("gzip", "deflate", "br", "zstd"))
+"""Encodings of request bodies that aiohttp's server has undone, so that they are not named to the pod."""
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _NO_BODY: Final = frozenset((204, 304))
 Dial: TypeAlias = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -391,6 +393,7 @@ class ProxiedRequest(Struct, frozen=True):
             (name, value)
             for name, value in raw.headers.items()
             if name.lower() not in _NOT_FORWARDED and not name.lower().startswith(_CREDENTIALS)
+            if name.lower() != "content-encoding" or value.lower() not in _DECOMPRESSED
         ]
         added = [("Host", self.host), ("X-Forwarded-Uri", f"{prefix}{path}"), ("X-Forwarded-Host", raw.host),
                  ("X-Forwarded-Proto", raw.scheme), ("Connection", "close")]  # fmt: skip

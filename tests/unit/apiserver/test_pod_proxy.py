@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -93,6 +94,21 @@ async def test_request_reaches_the_pod_without_credentials(http: Http, oven: Ove
     assert lines[-1] == '{"crust": "thin"}'
     assert "secret" not in received
     assert "baker" not in received
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sent", "received"),
+    [("gzip", gzip.compress(b"dough"), None), ("X-Rye", b"dough", "X-Rye")],
+)
+async def test_body_that_is_decompressed_is_not_called_compressed(
+    server: ApiServer, oven: Oven, encoding: str, sent: bytes, received: str | None
+) -> None:
+    headers = {"Content-Encoding": encoding}
+    async with aiohttp.ClientSession(server.url) as session, session.post(f"{PROXY}/", data=sent, headers=headers):
+        head, _, body = oven.received[0].partition("\r\n\r\n")
+
+    assert body == "dough"
+    assert re.findall(r"(?i)content-encoding: (.*)\r\n", head) == ([received] if received else [])
 
 
 @pytest.mark.parametrize(
