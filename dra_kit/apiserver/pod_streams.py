@@ -363,7 +363,8 @@ class ProxiedRequest(Struct, frozen=True):
         parts = raw.rel_url.raw_path.lstrip("/").split("/", self.segments)
         prefix = "/" + "/".join(parts[: self.segments])
         query = f"?{raw.rel_url.raw_query_string}" if raw.rel_url.raw_query_string else ""
-        if len(parts) == self.segments:  # links of the pod's page are relative to it
+        rest = "".join(parts[self.segments :])
+        if len(parts) == self.segments and raw.method in {"GET", "HEAD"}:  # links of the pod's page are relative to it
             return web.Response(status=301, headers={"Location": f"{prefix}/{query}"})
         try:
             reader, writer = await self.dial()
@@ -378,7 +379,7 @@ class ProxiedRequest(Struct, frozen=True):
                     context = ssl.create_default_context()
                     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
                     await writer.start_tls(context)
-                writer.write(await self._request(raw, f"/{parts[-1]}{query}", prefix))
+                writer.write(await self._request(raw, f"/{rest}{query}", prefix))
                 await writer.drain()
                 status, reason, headers = await _response_head(reader)
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:

@@ -206,6 +206,12 @@ async def test_path_without_a_slash_is_redirected(server: ApiServer, oven: Oven)
     assert oven.dialed == []
 
 
+async def test_other_methods_go_on_without_a_slash(http: Http, oven: Oven) -> None:
+    assert (await http("POST", f"{PROXY}?x=1", {}))[:2] == (200, "hello")
+
+    assert oven.received[0].startswith("POST /?x=1 HTTP/1.1\r\n")
+
+
 @pytest.mark.parametrize(
     ("name", "status", "message"),
     [
