@@ -247,14 +247,14 @@ class _Channels:
                 for channel in (2 * index, 2 * index + 1):  # a client learns from it which port a channel has
                     await self._socket.send_bytes(bytes((channel,)) + struct.pack("<H", port))
             copies = []
-            for index, port in enumerate(self._ports):
-                found = await _dialed(self._pods, self._pod, port)
-                if isinstance(found, str):
-                    await self._socket.send_bytes(bytes((2 * index + 1,)) + found.encode())
-                    continue
-                reader, writers[2 * index] = found
-                copies.append(start(self._send(2 * index, reader)))
             try:
+                for index, port in enumerate(self._ports):
+                    found = await _dialed(self._pods, self._pod, port)
+                    if isinstance(found, str):
+                        await self._socket.send_bytes(bytes((2 * index + 1,)) + found.encode())
+                        continue
+                    reader, writers[2 * index] = found
+                    copies.append(start(self._send(2 * index, reader)))
                 if copies:
                     ended = start(asyncio.wait(copies))
                     await asyncio.wait((ended, start(self._receive(writers))), return_when=asyncio.FIRST_COMPLETED)

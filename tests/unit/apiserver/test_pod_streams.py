@@ -70,7 +70,7 @@ class FakePods:
         self.result = CommandResult()
         self.missing = ""
         self.server: asyncio.Server | None = None
-        self.dialed = asyncio.Event()
+        self.dialed, self.hanging = asyncio.Event(), asyncio.Event()
         self.dialing = asyncio.Event()  # connections are made
         self.dialing.set()
 
@@ -88,6 +88,9 @@ class FakePods:
     async def dial(self, pod: Any, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self.dialed.set()
         await self.dialing.wait()
+        if port == 82:
+            self.hanging.set()
+            await asyncio.Event().wait()
         if port != 80:
             raise ConnectionRefusedError(111, "")
         assert self.server is not None
@@ -274,6 +277,26 @@ async def test_tunnel_carries_connections_both_ways(session: aiohttp.ClientSessi
 
     assert b"error forwarding port 81 to pod" in frames
     assert b"connect: connection refused" in frames
+
+
+async def test_client_that_leaves_while_ports_are_connected_closes_them(
+    session: aiohttp.ClientSession, pods: FakePods
+) -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        left.set()
+        writer.close()
+
+    assert pods.server is not None
+    pods.server.close()
+    pods.server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    path, at_once = f"{PATH}/portforward?ports=80,82", aiohttp.ClientWSTimeout(ws_close=0.01)
+    async with session.ws_connect(path, protocols=["v4.channel.k8s.io"], timeout=at_once):
+        await asyncio.wait_for(pods.hanging.wait(), 60)
+
+    await asyncio.wait_for(left.wait(), 60)
 
 
 def opened(client: SpdyClient, stream: int, kind: str, request: int) -> bytes:
