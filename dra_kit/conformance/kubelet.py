@@ -1,4 +1,4 @@
-"""The kubelet's side of the sockets: registration, and recorded calls; and what a real kubelet tells of itself."""
+"""The kubelet's side of the sockets: registration, and recorded calls; and what a real kubelet shows."""
 
 from __future__ import annotations
 

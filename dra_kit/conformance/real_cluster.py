@@ -332,7 +332,7 @@ class ClusterBench:
         claim = _object(RESOURCE_CLAIMS, pod.name, self.namespace) | {"spec": {"devices": devices}}
         await self.client.create(RESOURCE_CLAIMS, claim)
         self._pods.append(pod)
-        with suppress(Forbidden):  # to see the account is no right that a run needs
+        with suppress(Forbidden):  # a run does not need the right to see the account
             await self.until(self._has_account, _ACCOUNT_SECONDS)
         await self.client.create(PODS, self._manifest(pod))
         return pod
@@ -499,7 +499,7 @@ class ClusterBench:
         return left
 
     async def _delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
-        """Delete an object; why it cannot be deleted is told, and keeps no other."""
+        """Delete an object; if that fails, notify of it and go on."""
         try:
             await self.client.delete(resource, name, namespace, grace_period_seconds=grace)
         except NotFound:

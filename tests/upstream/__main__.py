@@ -85,7 +85,7 @@ class Place:
         return text
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a command, with the paths in place of placeholders; a path may have spaces."""
+        """Split a command, and put the paths in place of placeholders; a path may have spaces."""
         return [self.filled(word) for word in shlex.split(text)]
 
     @property
