@@ -26,7 +26,7 @@ from dra_kit.sandbox.cluster import SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.page.history import PageHistory
-from dra_kit.sandbox.records import ClusterCopied, ObjectChanged
+from dra_kit.sandbox.records import ClusterCopied, ObjectChanged, RunReported
 from dra_kit.sandbox.run.session import RunTask, SandboxSession
 from dra_kit.sandbox.timeline.recording import Recording
 from dra_kit.sandbox.views.live import LiveView
@@ -64,6 +64,17 @@ async def run(path: Path, objects: list[Object], **task: Any) -> tuple[int, str]
 
 def manifests(path: Path, *objects: Object) -> tuple[Path, ...]:
     return (saved.write(path / "remedy.json", objects),)
+
+
+def evict(device: str) -> Object:
+    """A rule that evicts the pods of a device."""
+    selector = {"driver": saved.DRIVER, "pool": "gpu-1", "device": device}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": f"broken-{device}"},
+        "spec": {"deviceSelector": selector, "taint": {"key": "broken", "effect": "NoExecute"}},
+    }
 
 
 async def test_controllers_leave_alone_what_was_not_saved_completely(tmp_path: Path) -> None:
@@ -158,21 +169,42 @@ async def test_a_remedy_that_does_not_help_ends_with_the_causes_and_1(tmp_path: 
 
 
 async def test_a_rule_of_the_remedy_evicts_pods_of_the_copy(tmp_path: Path) -> None:
-    rule = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "broken"},
-        "spec": {
-            "deviceSelector": {"driver": saved.DRIVER, "pool": "gpu-1", "device": "gpu-1"},
-            "taint": {"key": "broken", "effect": "NoExecute"},
-        },
-    }
-
-    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, rule))
+    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, evict("gpu-1")))
 
     assert code == 1
     assert "1 pod of the copy ended" in text
     assert "Pod train/second was evicted by device-taint-eviction-controller" in text
+
+
+async def test_a_waiting_pod_that_a_rule_of_the_remedy_evicts_has_no_place(tmp_path: Path) -> None:
+    objects = [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")]
+
+    code, text = await run(tmp_path, objects, files=manifests(tmp_path, evict("gpu-0")), record=tmp_path / "r.jsonl")
+
+    said = [item for item in Recording(tmp_path / "r.jsonl").records() if isinstance(item, RunReported)]
+    verdicts = [(item.text.rpartition(": ")[2], item.colour) for item in said if "that waited" in item.text]
+    assert verdicts == [("1 of 1 have a place", "green"), ("0 of 1 have a place", "red")]
+    after = text.partition("applied to the copy: 1 object")[2].partition("0 of 1 have a place")[2]
+    assert "Pod train/third was evicted by device-taint-eviction-controller: device gpu-0 of pool gpu-1" in after
+    assert code == 1
+
+
+async def test_a_pod_of_the_remedy_that_is_evicted_at_once_has_no_place(tmp_path: Path) -> None:
+    toleration = {"key": "broken", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 0}
+    tolerant, added = saved.claim("three"), saved.pod("third", "three")
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [toleration]
+    for item in (tolerant, added):
+        del item["metadata"]["uid"]
+    added["spec"]["containers"][0]["image"] = "registry.example.com/main"
+    remedy = manifests(tmp_path, evict("gpu-0"), evict("gpu-1"), tolerant, added)
+    objects = [*saved.full_cluster()[:3], saved.pod("other", node_name="gpu-1")]
+
+    code, text = await run(tmp_path, objects, files=remedy)
+
+    after = text.partition("applied to the copy: 4 objects")[2]
+    assert "pods that waited: 0 of 1 have a place" in after
+    assert "Pod train/third was evicted by device-taint-eviction-controller: device gpu-" in after
+    assert code == 1
 
 
 async def test_older_pods_come_first_and_the_same_copy_gives_the_same_places(tmp_path: Path) -> None:
@@ -222,7 +254,7 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
     history = PageHistory()
 
     await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, saved.device_class("more")),
-              timeline=tmp_path / "t.jsonl")  # fmt: skip
+              record=tmp_path / "t.jsonl")  # fmt: skip
 
     records = list(Recording(tmp_path / "t.jsonl").records())
     copied_ = [item for item in records if isinstance(item, ObjectChanged) and item.existing]
