@@ -137,14 +137,15 @@ class TimelineFeed(SandboxObserver):
         """Record the objects of a saved cluster, no faster than the file takes them."""
         if self._sandbox is None or self._file is None:
             return
-        informers, number = self._sandbox.informers, 0
-        for resource in informers.resources:
-            for item in list(informers.objects(resource).values()):
+        objects = self._sandbox.informers.objects
+        places = [(resource, key) for resource in self._sandbox.informers.resources for key in objects(resource)]
+        for number, (resource, key) in enumerate(places, 1):
+            # as it is now: while the file had no room, it may have changed or gone, which is recorded already
+            if (item := objects(resource).get(key)) is not None:
                 record = ObjectChanged(change="ADDED", resource=resource.full_name, object=item, existing=True)
                 self._timeline.append(record)
-                number += 1
-                if number % _BATCH == 0:
-                    await self._file.room()
+            if number % _BATCH == 0:
+                await self._file.room()
         self._timeline.append(
             ClusterCopied(
                 source=copy.source,

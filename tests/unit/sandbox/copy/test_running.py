@@ -22,16 +22,18 @@ from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import load
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster import SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.page.history import PageHistory
-from dra_kit.sandbox.records import ClusterCopied, ObjectChanged, RunReported
+from dra_kit.sandbox.records import ClusterCopied, ObjectChanged, Record, RunReported
 from dra_kit.sandbox.run.session import RunTask, SandboxSession
-from dra_kit.sandbox.timeline.recording import Recording
+from dra_kit.sandbox.timeline.recording import Recording, TimelineFile
 from dra_kit.sandbox.views.live import LiveView
 from tests.support import saved_cluster as saved
+from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.copy.test_reading import PLACES, WRONG, put
+from tests.unit.sandbox.timeline.feeding import feeding
 
 pytestmark = pytest.mark.processes
 Object = dict[str, Any]
@@ -264,6 +266,36 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
     assert {item.object["metadata"]["name"] for item in copied_} >= {"gpu-1", "first", "one", "gpu-1-slice", "gpu"}
     assert summary.number > max(item.number for item in copied_)
     assert summary.summary.startswith("1 node, 2 devices")
+
+
+async def test_objects_that_change_while_a_copy_is_recorded_have_their_newest_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = [saved.claim(f"claim-{number:04}") for number in range(1_500)]
+    copy = ClusterCopy.read(saved.write(tmp_path / "saved.json", [saved.node(), saved.device_class(), *claims]))
+    records = list[Record]()
+    settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
+    sandbox = Sandbox([], settings_, observers=(feeding(records.append),))
+    waited = list[None]()
+
+    async def room(_: TimelineFile) -> None:
+        waited.append(None)
+        if len(waited) == 1:
+            there = sandbox.informers.objects(RESOURCE_CLAIMS)
+            await sandbox.client.patch(RESOURCE_CLAIMS, "claim-1498", {"metadata": {"labels": {"a": "b"}}}, "train")
+            await sandbox.client.delete(RESOURCE_CLAIMS, "claim-1499", "train")
+            await until(lambda: ("train", "claim-1499") not in there)
+            await until(lambda: "labels" in there["train", "claim-1498"]["metadata"])
+
+    monkeypatch.setattr(TimelineFile, "room", room)
+    async with sandbox:
+        pass
+
+    newest = {item.object["metadata"]["name"]: item for item in records if isinstance(item, ObjectChanged)}
+    assert waited
+    assert newest["claim-1497"].existing
+    assert newest["claim-1498"].object["metadata"]["labels"] == {"a": "b"}
+    assert newest["claim-1499"].change == "DELETED"
 
 
 async def test_a_node_of_the_copy_can_be_cordoned_and_deleted(tmp_path: Path) -> None:
