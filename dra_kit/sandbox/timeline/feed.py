@@ -23,7 +23,7 @@ from dra_kit import __version__
 from dra_kit.apiserver.api import SERVER_VERSION, AdmissionAttributes, AdmissionPlugin, Api
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS, Resource
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
@@ -268,10 +268,14 @@ class TimelineFeed(SandboxObserver):
 
 
 def recording_started(gates: Release, *, title: str) -> RecordingStarted:
-    """Return the first record of a sandbox; ``title`` names its drivers."""
+    """Return the first record of a sandbox; ``title`` names its drivers.
+
+    Its version is the one by whose rules pods are scheduled: with a saved cluster, that of this cluster.
+    """
+    own = KubernetesVersion.parse(SERVER_VERSION)
     return RecordingStarted(
         release=__version__,
-        version=SERVER_VERSION,
+        version=SERVER_VERSION if gates.version == own else f"v{gates.version}",
         gates=tuple(sorted(gates.enabled)),
         title=title,
         directory=str(Path.cwd()),

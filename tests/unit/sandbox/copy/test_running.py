@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import io
 import json
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra_kit.cli.app import cli
 from dra_kit.client.api import Client, discover_release
 from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
@@ -22,6 +25,7 @@ from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import load
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
@@ -55,9 +59,12 @@ async def copied(path: Path, *objects: Object, patience: float = 60) -> AsyncIte
         yield plane, await plane.connect("test")
 
 
-async def run(path: Path, objects: list[Object], **task: Any) -> tuple[int, str]:
+async def run(path: Path, objects: list[Object], release: str = "1.37", **task: Any) -> tuple[int, str]:
     """Run ``dra-kit sandbox --from``; return its exit code and what it prints."""
-    copy = ClusterCopy.read(saved.write(path / "saved.json", objects))
+    (folder := path / "saved").mkdir()
+    saved.write(folder / "objects.json", objects)
+    (folder / "snapshot.json").write_text(json.dumps({"version": release}))
+    copy = ClusterCopy.read(folder)
     printed = io.StringIO()
     settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
     code = await SandboxSession([], settings_, RunTask(**task), LiveView(printed)).run()
@@ -266,6 +273,28 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
     assert {item.object["metadata"]["name"] for item in copied_} >= {"gpu-1", "first", "one", "gpu-1-slice", "gpu"}
     assert summary.number > max(item.number for item in copied_)
     assert summary.summary.startswith("1 node, 2 devices")
+
+
+async def test_a_recording_of_a_copy_is_explained_by_the_rules_of_its_release(tmp_path: Path) -> None:
+    objects = [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")]
+    [request] = objects[4]["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": "!cidr('10.0.0.0/8').isMask()"}}]  # unknown in 1.37
+    remedy, file = manifests(tmp_path, saved.device_class("more")), tmp_path / "t.jsonl"
+
+    code, text = await run(tmp_path, objects, release="1.38", files=remedy, record=file)
+
+    recording, history = Recording(file), PageHistory(Release.parse("1.38"))
+    for record in recording.records():
+        history.read(record)
+    assert recording.header is not None
+    explanation = history.explanation("pod-third", history.last)
+    assert explanation is not None
+    replayed = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", str(file), "--at", "1h"])
+    assert code == 1
+    assert recording.header.version == "v1.38"
+    assert "gives up" not in text + replayed.output
+    assert "pod train/third cannot be scheduled" in replayed.output
+    assert "Kubernetes 1.38 · " in explanation().html(dt.datetime.now(dt.UTC))
 
 
 async def test_objects_that_change_while_a_copy_is_recorded_have_their_newest_state(
