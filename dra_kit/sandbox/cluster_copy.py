@@ -71,7 +71,7 @@ class ClusterCopy(Struct, frozen=True):
         """Read a snapshot, a support bundle, or objects saved with kubectl.
 
         Raises:
-            ConfigurationError: it cannot be read, an object is corrupt, or two objects have the same name.
+            ConfigurationError: it cannot be read, an object is corrupt, or two objects have the same name or UID.
         """
         saved = load_cluster(path)
         found = saved.documents
@@ -84,6 +84,9 @@ class ClusterCopy(Struct, frozen=True):
         by_kind: dict[str, list[Object]] = {}
         for item in objects:
             by_kind.setdefault(item["kind"], []).append(item)
+        for item in by_kind.get("ResourceSlice", ()):
+            if not (item.get("spec") or {}).get("driver"):
+                raise _corrupt(path, item, "it has no spec.driver")
         nodes, pods = by_kind.get("Node", []), by_kind.get("Pod", [])
         names = frozenset(str(node["metadata"]["name"]) for node in nodes)
         on = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}
@@ -94,7 +97,7 @@ class ClusterCopy(Struct, frozen=True):
             node_names=names,
             node_uids=frozenset(str(node["metadata"]["uid"]) for node in nodes),
             absent_nodes=frozenset(on - names),
-            absent_consumers=_absent_consumers(by_kind),
+            absent_consumers=_absent_consumers(path, by_kind),
             leaving=frozenset(pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" in pod["metadata"]),
             summary=_summary(by_kind),
             notes=(*_notes(saved, by_kind), *left_out),
@@ -149,7 +152,7 @@ def _scheduled_by_others(pod: ObjectView) -> bool:
 
 
 def _title(obj: ObjectView) -> str:
-    return f"{obj.get('kind', 'object')} {'/'.join(filter(None, object_key(obj)))}"
+    return f"{obj.get('kind', 'object')} {'/'.join(map(str, filter(None, object_key(obj))))}"
 
 
 def _others(saved: SavedCluster, gates: Release) -> tuple[list[Object], list[str]]:
@@ -184,16 +187,17 @@ def _distinct(path: Path, documents: Iterable[ObjectView]) -> Iterator[Object]:
     """Yield each object once, with a UID.
 
     Raises:
-        ConfigurationError: two objects have the same name, or a name is not one.
+        ConfigurationError: two objects have the same name or UID, or metadata are corrupt.
     """
     seen: dict[tuple[str, str, str], ObjectView] = {}
+    owners: dict[str, ObjectView] = {}  # by UID
     for document in documents:
         metadata = document["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        if not isinstance(namespace, str) or "/" in namespace or "/" in name:
-            raise ConfigurationError(
-                f"{path}: {_title(document)} is corrupt: its name or namespace contains a slash; save it again"
-            )
+        if not isinstance(namespace, str):
+            raise _corrupt(path, document, "its namespace is not text")
+        if "/" in namespace or "/" in name:
+            raise _corrupt(path, document, "its name or namespace contains a slash")
         key = (str(document["kind"]), namespace, name)
         if (former := seen.setdefault(key, document)) is not document:
             if former == document:
@@ -203,17 +207,36 @@ def _distinct(path: Path, documents: Iterable[ObjectView]) -> Iterator[Object]:
                 "cluster again, with dra-kit snapshot"
             )
         uid = metadata.get("uid") or str(uuid.uuid5(_SPACE, "/".join(key)))
+        if not isinstance(uid, str):
+            raise _corrupt(path, document, "its UID is not text")
+        if (owner := owners.setdefault(uid, document)) is not document:
+            raise ConfigurationError(
+                f"{path}: {_title(owner)} and {_title(document)} have the same metadata.uid, {uid}; remove it from the "
+                "one that is a copy of the other"
+            )
         yield {**document, "metadata": {**metadata, "uid": uid}}
 
 
-def _absent_consumers(by_kind: Mapping[str, Sequence[ObjectView]]) -> dict[str, dict[ObjectKey, ObjectView]]:
-    """Return pods and PodGroups that hold claims and were not saved: with name, UID and phase."""
+def _corrupt(path: Path, document: ObjectView, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"{path}: {_title(document)} is corrupt: {problem}; save it again")
+
+
+def _absent_consumers(
+    path: Path, by_kind: Mapping[str, Sequence[ObjectView]]
+) -> dict[str, dict[ObjectKey, ObjectView]]:
+    """Return pods and PodGroups that hold claims and were not saved: with name, UID and phase.
+
+    Raises:
+        ConfigurationError: an item of ``reservedFor`` is not an object.
+    """
     kinds = {PODS.plural: PODS.kind, POD_GROUPS.plural: POD_GROUPS.kind}
     known = {plural: {object_key(item) for item in by_kind.get(kind, ())} for plural, kind in kinds.items()}
     absent: dict[str, dict[ObjectKey, ObjectView]] = {plural: {} for plural in kinds}
     for claim in by_kind.get("ResourceClaim", ()):
         namespace = object_key(claim)[0]
-        for item in (claim.get("status") or {}).get("reservedFor") or ():
+        for number, item in enumerate((claim.get("status") or {}).get("reservedFor") or ()):
+            if not isinstance(item, Mapping):
+                raise _corrupt(path, claim, f"status.reservedFor[{number}] is not an object")
             plural, key = str(item.get("resource") or ""), (namespace, str(item.get("name") or ""))
             if plural in kinds and key not in known[plural]:
                 metadata = {"namespace": namespace, "name": key[1], "uid": item.get("uid", "")}

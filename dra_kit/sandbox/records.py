@@ -129,7 +129,7 @@ class RecordingStarted(TimelineRecord, frozen=True, kw_only=True):
         format: version of the format; readers accept theirs and older ones.
         release: of dra-kit.
         source: ``sandbox``, or ``cluster`` for a cluster that was only watched.
-        version: of Kubernetes that the API server names, such as ``v1.37.1``.
+        version: of Kubernetes whose rules the scheduler follows, such as ``v1.37.1``; of a copy, ``v1.36``.
         gates: the feature gates of resource.k8s.io that are on.
         title: what was recorded: the drivers, or the address of the API server.
         directory: the working directory, to which paths in messages are relative.

@@ -7,7 +7,14 @@ import json
 import aiohttp
 
 from dra_kit.sandbox.page.server import PageServer
-from dra_kit.sandbox.records import DriverEnded, DriverNotServing, ObjectChanged, PluginDisconnected, PluginRefused
+from dra_kit.sandbox.records import (
+    ClusterCopied,
+    DriverEnded,
+    DriverNotServing,
+    ObjectChanged,
+    PluginDisconnected,
+    PluginRefused,
+)
 from tests.page.shown import rows, shown, tiles
 from tests.support.browser import Tab, open_tab
 from tests.support.page_world import DRIVER, PageWorld, gpu_cluster, large_cluster
@@ -318,6 +325,27 @@ async def test_drivers_that_stop_serving_are_shown() -> None:
         assert f"{DRIVER} has failed on node-1" in text
         assert "The driver reports: exit code 1" in text
         assert "other.example.com does not serve yet" in text
+
+
+async def test_a_copy_of_a_cluster_is_one_event_and_names_its_release() -> None:
+    world = PageWorld()
+    world.start()
+    node = {"metadata": {"name": "gpu-1", "uid": "node-gpu-1"}, "spec": {}, "status": {}}
+    world.add(ObjectChanged(change="ADDED", resource="nodes", object=node, existing=True))
+    world.add(ClusterCopied(source="prod.tar.gz", version="1.36", summary="1 node, no device"))
+    async with shown(world) as tab:
+        await tab.until_text("#panel-title", "What happened")
+        assert await tab.text("#release") == "Kubernetes 1.36"
+        events = await tab.run("[...document.querySelectorAll('#panel li')].map(event => event.innerText)")
+        assert [event.partition(" ")[2] for event in events] == [
+            "a copy of the cluster in prod.tar.gz, of Kubernetes 1.36: 1 node, no device",
+            "Kubernetes 1.37.1 starts",
+        ]
+        await tab.run(
+            "(() => { const slider = document.getElementById('slider'); slider.value = 2.5;"
+            "slider.dispatchEvent(new Event('input')); })()"
+        )
+        await tab.until_text("#moment", "Node gpu-1 was there before")
 
 
 async def test_events_of_unknown_kinds_do_no_harm() -> None:

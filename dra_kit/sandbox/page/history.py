@@ -23,11 +23,9 @@ from dra_kit.kubernetes.resource.objects import object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
 from dra_kit.sandbox.records import (
-    ClusterStarted,
     ContainerOutput,
     ObjectChanged,
     Record,
-    RecordingStarted,
     RecordsLost,
     ResourceNotRecorded,
     object_uid,
@@ -87,7 +85,7 @@ class PageHistory:
     """Holds the records that a page shows; :meth:`read` is a reader of a timeline. For one event loop.
 
     Args:
-        gates: of the scheduler, for explanations.
+        gates: release and gates of the scheduler, for explanations.
         limit: bytes of all records.
 
     Attributes:
@@ -104,7 +102,6 @@ class PageHistory:
         self._entries: list[PageEntry] = []
         self._size = 0
         self._shown: dict[tuple[str, str], bytes] = {}  # the newest state of each object that the page has
-        self._version = ""
         self._lost = 0
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -117,9 +114,7 @@ class PageHistory:
 
     def read(self, record: Record) -> None:
         """Take a record, unless it changes nothing that the page shows."""
-        if isinstance(record, ClusterStarted | RecordingStarted):
-            self._version = record.version
-        elif isinstance(record, ResourceNotRecorded):
+        if isinstance(record, ResourceNotRecorded):
             gap = MissingRight(record.object_kind, record.group, record.resource, record.consequence)
             self._gaps[record.object_kind] = gap
         try:
@@ -262,7 +257,7 @@ class PageHistory:
     # --- inside
 
     def _explain(self, documents: Mapping[str, Sequence[ObjectView]], kind: str, found: ObjectView) -> ReportPage:
-        version = self._version.removeprefix("v")
+        version = str(self._gates.version)
         cluster = ClusterView(
             documents,
             gates=AllocatorRules.of(self._gates),

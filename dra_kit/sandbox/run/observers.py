@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -294,7 +294,8 @@ _LOOK_SECONDS: Final = 0.05
 class CopyTrial:
     """Schedules the pods of a saved cluster, applies a remedy to it, and shows which pods have a place.
 
-    Pods without a place are failures of the run, and so are pods on nodes of the sandbox that fail there.
+    Pods without a place are failures of the run, also those that lost it again, and so are pods on nodes of the sandbox
+    that fail there.
 
     Args:
         timeout: seconds in which a pod has to get a node, or to end or get ready on a node of the sandbox.
@@ -313,6 +314,7 @@ class CopyTrial:
         self._saved = {uid: object_key(pod) for uid, pod in self._pods().items()}
         self._placed = {uid for uid, pod in self._pods().items() if pod["spec"].get("nodeName")}
         self._awaited: dict[str, ObjectKey] = {}  # every pod that had no node, by UID
+        self._await(self._pods().values())  # they may be evicted before they are shown
 
     async def begin(self) -> None:
         """Schedule the pods that wait."""
@@ -335,6 +337,7 @@ class CopyTrial:
         self._view.entry(f"applied to the copy: {counted(len(made), 'object')}", bold=True)
         titles = [f"{item.resource.kind} {'/'.join(filter(None, (item.namespace, item.name)))}" for item in made]
         self._view.details([*titles[:_NAMED], *_rest(len(titles))])
+        self._await(item.object for item in made if item.resource == PODS)
         await self._settle()
         self._plane.schedule()
         await self._settle()
@@ -343,6 +346,13 @@ class CopyTrial:
 
     def _pods(self) -> dict[str, ObjectView]:
         return {pod["metadata"]["uid"]: pod for pod in self._sandbox.informers.objects(PODS).values()}
+
+    def _await(self, pods: Iterable[ObjectView]) -> None:
+        """Expect that those of the pods that the scheduler is responsible for have a place at the end."""
+        for pod in pods:
+            uid = pod["metadata"]["uid"]
+            if uid not in self._placed and (pod["spec"].get("nodeName") or waits_for_scheduler(pod)):
+                self._awaited[uid] = object_key(pod)
 
     async def _settle(self) -> None:
         """Wait until nothing happens any more; give up if no pod gets a node within the timeout."""
@@ -355,29 +365,29 @@ class CopyTrial:
 
     async def _show(self, title: str) -> None:
         """Show which pods have a place, and why others have none."""
-        pods = self._pods()
-        self._awaited |= {
-            uid: object_key(pod)
-            for uid, pod in pods.items()
-            if uid not in self._placed and (pod["spec"].get("nodeName") or waits_for_scheduler(pod))
-        }
+        self._await(self._pods().values())
         failed = await self._run_on_own_nodes()
         self._shown.feed.poll()
         pods = self._pods()
         there = [pods[uid] for uid in self._awaited if uid in pods]
         placed = [pod for pod in there if pod["spec"].get("nodeName")]
         without = [pod for pod in there if not pod["spec"].get("nodeName")]
+        lost = [text for uid in self._awaited if uid not in pods and (text := self._deletion(uid))]
         if self._awaited:
-            verdict = f"{title}: {len(placed)} of {len(self._awaited)} have a place"
-            self._view.entry(verdict, bold=True, fg="red" if without or failed else "green")
+            verdict = f"{title}: {len(self._awaited) - len(without) - len(lost)} of {len(self._awaited)} have a place"
+            self._view.entry(verdict, bold=True, fg="red" if without or lost or failed else "green")
         else:
             self._view.entry("no pod waits for a place", bold=True, fg="green")
         claims = self._sandbox.informers.objects(RESOURCE_CLAIMS)
         texts = [self._place(pod, claims) for pod in placed]
-        texts += [f"Pod {'/'.join(key)} is gone" for uid, key in self._awaited.items() if uid not in pods]
+        texts += [
+            f"Pod {'/'.join(key)} succeeded, and was deleted"
+            for uid, key in self._awaited.items()
+            if uid not in pods and not self._deletion(uid)
+        ]
         self._view.details([*texts[:_NAMED], *_rest(len(texts))])
         causes = await self._sandbox.causes(without[:_EXPLAINED])
-        failures = [*failed, *(self._reason(pod, causes.get(pod["metadata"]["uid"], ())) for pod in without)]
+        failures = [*failed, *lost, *(self._reason(pod, causes.get(pod["metadata"]["uid"], ())) for pod in without)]
         self._view.details(line for text in failures[:_EXPLAINED] for line in text.splitlines())
         self._view.details(_rest(len(failures), _EXPLAINED))
         if self._explain:
@@ -403,6 +413,11 @@ class CopyTrial:
         first, *others = list(filter(None, dict.fromkeys(known))) or ["the scheduler has not tried it yet"]
         return "\n  ".join((f"Pod {object_name(pod)} has no place: {first}", *others))
 
+    def _deletion(self, uid: str) -> str:
+        """Return why a pod is not there any more; empty for one that had succeeded."""
+        key = self._awaited.get(uid) or self._saved[uid]
+        return self._shown.problems.deleted.get(uid, f"Pod {'/'.join(key)} was deleted")
+
     def _place(self, pod: ObjectView, claims: Mapping[ObjectKey, ObjectView]) -> str:
         """Return where a pod is, and what it has there."""
         namespace = object_key(pod)[0]
@@ -415,11 +430,11 @@ class CopyTrial:
 
     def _show_gone(self) -> None:
         """Show the pods of the saved cluster that are not there any more."""
-        there, deleted = self._pods(), self._shown.problems.deleted
+        there = self._pods()
         gone = {uid: key for uid, key in self._saved.items() if uid not in there and uid not in self._awaited}
         if gone:
             self._view.entry(f"{counted(len(gone), 'pod')} of the copy ended", fg="yellow")
-            texts = [deleted.get(uid) or f"Pod {'/'.join(key)} was deleted" for uid, key in gone.items()]
+            texts = [self._deletion(uid) or f"Pod {'/'.join(key)} was deleted" for uid, key in gone.items()]
             self._view.details([*texts[:_NAMED], *_rest(len(texts))])
 
 

@@ -24,7 +24,7 @@ from dra_kit.apiserver.api import SERVER_VERSION, AdmissionAttributes, Admission
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS, Resource
 from dra_kit.diagnosis.support_bundle import HiddenWords
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
@@ -137,14 +137,15 @@ class TimelineFeed(SandboxObserver):
         """Record the objects of a saved cluster, no faster than the file takes them."""
         if self._sandbox is None or self._file is None:
             return
-        informers, number = self._sandbox.informers, 0
-        for resource in informers.resources:
-            for item in list(informers.objects(resource).values()):
+        objects = self._sandbox.informers.objects
+        places = [(resource, key) for resource in self._sandbox.informers.resources for key in objects(resource)]
+        for number, (resource, key) in enumerate(places, 1):
+            # as it is now: while the file had no room, it may have changed or gone, which is recorded already
+            if (item := objects(resource).get(key)) is not None:
                 record = ObjectChanged(change="ADDED", resource=resource.full_name, object=item, existing=True)
                 self._timeline.append(record)
-                number += 1
-                if number % _BATCH == 0:
-                    await self._file.room()
+            if number % _BATCH == 0:
+                await self._file.room()
         self._timeline.append(
             ClusterCopied(
                 source=copy.source,
@@ -267,10 +268,14 @@ class TimelineFeed(SandboxObserver):
 
 
 def recording_started(gates: Release, *, title: str) -> RecordingStarted:
-    """Return the first record of a sandbox; ``title`` names its drivers."""
+    """Return the first record of a sandbox; ``title`` names its drivers.
+
+    Its version is the one by whose rules pods are scheduled: with a saved cluster, that of this cluster.
+    """
+    own = KubernetesVersion.parse(SERVER_VERSION)
     return RecordingStarted(
         release=__version__,
-        version=SERVER_VERSION,
+        version=SERVER_VERSION if gates.version == own else f"v{gates.version}",
         gates=tuple(sorted(gates.enabled)),
         title=title,
         directory=str(Path.cwd()),

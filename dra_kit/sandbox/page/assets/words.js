@@ -39,6 +39,8 @@ const SENTENCES = {
   RunReported: (record) => [record.text, ...(record.details ?? [])].filter(Boolean).join(": "),
   StoryBegan: (record) => `the story ${record.story} begins in namespace ${record.namespace}`,
   ClusterStarted: (record) => `Kubernetes ${record.version.replace(/^v/, "")} starts`,
+  ClusterCopied: (record) =>
+    `a copy of the cluster in ${record.source}, of Kubernetes ${record.version}: ${record.summary}`,
   ClusterEnding: () => "the sandbox shuts down",
   RunEnded: (record) => (record.passed ? "the run passed" : `the run failed: ${(record.failures ?? []).join("; ")}`),
   RecordsLost: (record) => `${counted(record.lost, "older event")} left out`,
@@ -83,8 +85,9 @@ const SENTENCES = {
 };
 const ENDS = { stopped: "is stopped", killed: "is killed", failed: "fails" };
 
-function changed({ change, resource, object }) {
+function changed({ change, resource, object, existing }) {
   const title = `${NOUNS[resource] ?? resource} ${objectName(object.metadata)}`;
+  if (existing) return `${title} was there before`;
   if (change !== "MODIFIED") return `${title} ${CHANGES[change]}`;
   if (object.metadata.deletionTimestamp) return `${title} is being deleted`;
   if (resource === "pods" && object.status?.phase) return `${title} is ${object.status.phase}`;

@@ -106,6 +106,55 @@ def test_a_name_with_a_slash_is_refused(tmp_path: Path) -> None:
         ClusterCopy.read(saved.write(tmp_path / "c.json", [*saved.full_cluster(), saved.pod("a/b")]))
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("namespace",), 5, "ResourceQuota 5/limits is corrupt: its namespace is not text; save it again"),
+        (("namespace",), "a/b", "ResourceQuota a/b/limits is corrupt: its name or namespace contains a slash"),
+        (("uid",), [1], "ResourceQuota train/limits is corrupt: its UID is not text; save it again"),
+    ],
+)
+def test_metadata_of_further_kinds_is_checked(tmp_path: Path, place: tuple[str], value: Any, message: str) -> None:
+    quota: Any = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "limits", "namespace": "train"}}
+    put(quota["metadata"], place, value)
+
+    with pytest.raises(ConfigurationError, match=message):
+        ClusterCopy.read(saved.write(tmp_path / "c.json", [*saved.full_cluster(), quota]))
+
+
+def test_a_consumer_of_a_claim_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    objects = saved.full_cluster()
+    objects[4]["status"]["reservedFor"] = [None]
+
+    with pytest.raises(
+        ConfigurationError, match=r"ResourceClaim train/one is corrupt: status\.reservedFor\[0\] is not an object; save"
+    ):
+        ClusterCopy.read(saved.write(tmp_path / "c.json", objects))
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"driver": ""}])
+def test_a_slice_without_a_driver_is_refused(tmp_path: Path, spec: Any) -> None:
+    objects = saved.full_cluster()
+    objects[1]["spec"] = spec
+
+    with pytest.raises(ConfigurationError, match=r"ResourceSlice gpu-1-slice is corrupt: it has no spec\.driver; save"):
+        ClusterCopy.read(saved.write(tmp_path / "c.json", objects))
+
+
+def test_two_objects_with_one_uid_are_refused(tmp_path: Path) -> None:
+    copied = saved.pod("fourth")
+    copied["metadata"]["uid"] = "pod-third"
+
+    with pytest.raises(
+        ConfigurationError,
+        match=r"Pod train/third and Pod train/fourth have the same metadata\.uid, pod-third; remove it from the one",
+    ):
+        ClusterCopy.read(saved.write(tmp_path / "c.json", [*saved.full_cluster(), copied]))
+
+    del copied["metadata"]["uid"]
+    assert ClusterCopy.read(saved.write(tmp_path / "c.json", [*saved.full_cluster(), copied])).objects
+
+
 def test_gates_of_the_snapshot_are_used(tmp_path: Path) -> None:
     saved.write(tmp_path / "objects.json", saved.full_cluster())
     index = tmp_path / "snapshot.json"

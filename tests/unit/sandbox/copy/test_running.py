@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import io
 import json
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra_kit.cli.app import cli
 from dra_kit.client.api import Client, discover_release
 from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
@@ -22,16 +25,19 @@ from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import load
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.cluster import SandboxSettings
+from dra_kit.kubernetes.release import Release
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.page.history import PageHistory
-from dra_kit.sandbox.records import ClusterCopied, ObjectChanged
+from dra_kit.sandbox.records import ClusterCopied, ObjectChanged, Record, RunReported
 from dra_kit.sandbox.run.session import RunTask, SandboxSession
-from dra_kit.sandbox.timeline.recording import Recording
+from dra_kit.sandbox.timeline.recording import Recording, TimelineFile
 from dra_kit.sandbox.views.live import LiveView
 from tests.support import saved_cluster as saved
+from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.copy.test_reading import PLACES, WRONG, put
+from tests.unit.sandbox.timeline.feeding import feeding
 
 pytestmark = pytest.mark.processes
 Object = dict[str, Any]
@@ -53,9 +59,12 @@ async def copied(path: Path, *objects: Object, patience: float = 60) -> AsyncIte
         yield plane, await plane.connect("test")
 
 
-async def run(path: Path, objects: list[Object], **task: Any) -> tuple[int, str]:
+async def run(path: Path, objects: list[Object], release: str = "1.37", **task: Any) -> tuple[int, str]:
     """Run ``dra-kit sandbox --from``; return its exit code and what it prints."""
-    copy = ClusterCopy.read(saved.write(path / "saved.json", objects))
+    (folder := path / "saved").mkdir()
+    saved.write(folder / "objects.json", objects)
+    (folder / "snapshot.json").write_text(json.dumps({"version": release}))
+    copy = ClusterCopy.read(folder)
     printed = io.StringIO()
     settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
     code = await SandboxSession([], settings_, RunTask(**task), LiveView(printed)).run()
@@ -64,6 +73,17 @@ async def run(path: Path, objects: list[Object], **task: Any) -> tuple[int, str]
 
 def manifests(path: Path, *objects: Object) -> tuple[Path, ...]:
     return (saved.write(path / "remedy.json", objects),)
+
+
+def evict(device: str) -> Object:
+    """A rule that evicts the pods of a device."""
+    selector = {"driver": saved.DRIVER, "pool": "gpu-1", "device": device}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": f"broken-{device}"},
+        "spec": {"deviceSelector": selector, "taint": {"key": "broken", "effect": "NoExecute"}},
+    }
 
 
 async def test_controllers_leave_alone_what_was_not_saved_completely(tmp_path: Path) -> None:
@@ -158,21 +178,42 @@ async def test_a_remedy_that_does_not_help_ends_with_the_causes_and_1(tmp_path: 
 
 
 async def test_a_rule_of_the_remedy_evicts_pods_of_the_copy(tmp_path: Path) -> None:
-    rule = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "broken"},
-        "spec": {
-            "deviceSelector": {"driver": saved.DRIVER, "pool": "gpu-1", "device": "gpu-1"},
-            "taint": {"key": "broken", "effect": "NoExecute"},
-        },
-    }
-
-    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, rule))
+    code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, evict("gpu-1")))
 
     assert code == 1
     assert "1 pod of the copy ended" in text
     assert "Pod train/second was evicted by device-taint-eviction-controller" in text
+
+
+async def test_a_waiting_pod_that_a_rule_of_the_remedy_evicts_has_no_place(tmp_path: Path) -> None:
+    objects = [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")]
+
+    code, text = await run(tmp_path, objects, files=manifests(tmp_path, evict("gpu-0")), record=tmp_path / "r.jsonl")
+
+    said = [item for item in Recording(tmp_path / "r.jsonl").records() if isinstance(item, RunReported)]
+    verdicts = [(item.text.rpartition(": ")[2], item.colour) for item in said if "that waited" in item.text]
+    assert verdicts == [("1 of 1 have a place", "green"), ("0 of 1 have a place", "red")]
+    after = text.partition("applied to the copy: 1 object")[2].partition("0 of 1 have a place")[2]
+    assert "Pod train/third was evicted by device-taint-eviction-controller: device gpu-0 of pool gpu-1" in after
+    assert code == 1
+
+
+async def test_a_pod_of_the_remedy_that_is_evicted_at_once_has_no_place(tmp_path: Path) -> None:
+    toleration = {"key": "broken", "effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 0}
+    tolerant, added = saved.claim("three"), saved.pod("third", "three")
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [toleration]
+    for item in (tolerant, added):
+        del item["metadata"]["uid"]
+    added["spec"]["containers"][0]["image"] = "registry.example.com/main"
+    remedy = manifests(tmp_path, evict("gpu-0"), evict("gpu-1"), tolerant, added)
+    objects = [*saved.full_cluster()[:3], saved.pod("other", node_name="gpu-1")]
+
+    code, text = await run(tmp_path, objects, files=remedy)
+
+    after = text.partition("applied to the copy: 4 objects")[2]
+    assert "pods that waited: 0 of 1 have a place" in after
+    assert "Pod train/third was evicted by device-taint-eviction-controller: device gpu-" in after
+    assert code == 1
 
 
 async def test_older_pods_come_first_and_the_same_copy_gives_the_same_places(tmp_path: Path) -> None:
@@ -232,6 +273,58 @@ async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) ->
     assert {item.object["metadata"]["name"] for item in copied_} >= {"gpu-1", "first", "one", "gpu-1-slice", "gpu"}
     assert summary.number > max(item.number for item in copied_)
     assert summary.summary.startswith("1 node, 2 devices")
+
+
+async def test_a_recording_of_a_copy_is_explained_by_the_rules_of_its_release(tmp_path: Path) -> None:
+    objects = [*saved.full_cluster()[:3], saved.pod("third", "three"), saved.claim("three")]
+    [request] = objects[4]["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": "!cidr('10.0.0.0/8').isMask()"}}]  # unknown in 1.37
+    remedy, file = manifests(tmp_path, saved.device_class("more")), tmp_path / "t.jsonl"
+
+    code, text = await run(tmp_path, objects, release="1.38", files=remedy, record=file)
+
+    recording, history = Recording(file), PageHistory(Release.parse("1.38"))
+    for record in recording.records():
+        history.read(record)
+    assert recording.header is not None
+    explanation = history.explanation("pod-third", history.last)
+    assert explanation is not None
+    replayed = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", str(file), "--at", "1h"])
+    assert code == 1
+    assert recording.header.version == "v1.38"
+    assert "gives up" not in text + replayed.output
+    assert "pod train/third cannot be scheduled" in replayed.output
+    assert "Kubernetes 1.38 · " in explanation().html(dt.datetime.now(dt.UTC))
+
+
+async def test_objects_that_change_while_a_copy_is_recorded_have_their_newest_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = [saved.claim(f"claim-{number:04}") for number in range(1_500)]
+    copy = ClusterCopy.read(saved.write(tmp_path / "saved.json", [saved.node(), saved.device_class(), *claims]))
+    records = list[Record]()
+    settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
+    sandbox = Sandbox([], settings_, observers=(feeding(records.append),))
+    waited = list[None]()
+
+    async def room(_: TimelineFile) -> None:
+        waited.append(None)
+        if len(waited) == 1:
+            there = sandbox.informers.objects(RESOURCE_CLAIMS)
+            await sandbox.client.patch(RESOURCE_CLAIMS, "claim-1498", {"metadata": {"labels": {"a": "b"}}}, "train")
+            await sandbox.client.delete(RESOURCE_CLAIMS, "claim-1499", "train")
+            await until(lambda: ("train", "claim-1499") not in there)
+            await until(lambda: "labels" in there["train", "claim-1498"]["metadata"])
+
+    monkeypatch.setattr(TimelineFile, "room", room)
+    async with sandbox:
+        pass
+
+    newest = {item.object["metadata"]["name"]: item for item in records if isinstance(item, ObjectChanged)}
+    assert waited
+    assert newest["claim-1497"].existing
+    assert newest["claim-1498"].object["metadata"]["labels"] == {"a": "b"}
+    assert newest["claim-1499"].change == "DELETED"
 
 
 async def test_a_node_of_the_copy_can_be_cordoned_and_deleted(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+import re
+from importlib.resources import files
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.sandbox.page.history import PageHistory
-from dra_kit.sandbox.records import DriverLogged, ObjectChanged
+from dra_kit.sandbox.records import DriverLogged, ObjectChanged, Record
 from tests.support.page_world import DRIVER, PageWorld, gpu_cluster
 
 PODS = "pods"
@@ -185,6 +187,16 @@ def test_records_that_cannot_be_written_as_json_are_left_out() -> None:
     world.add(DriverLogged(text="readable"))
 
     assert [record["text"] for record in received(world.history)] == ["readable"]
+
+
+# --- words
+
+
+def test_the_page_has_a_sentence_for_each_kind_of_record() -> None:
+    words = files("dra_kit.sandbox.page").joinpath("assets", "words.js").read_text()
+    sentences = words.partition("const SENTENCES = {\n")[2].partition("\n};\n")[0]
+
+    assert set(re.findall(r"^  (\w+):", sentences, re.MULTILINE)) == {kind.__name__ for kind in get_args(Record)}
 
 
 # --- waiting
