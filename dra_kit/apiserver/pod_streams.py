@@ -330,6 +330,8 @@ _HOP_BY_HOP: Final = frozenset((
 """Headers that are about one connection."""
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {"host", "authorization", "content-length"}
 _CREDENTIALS: Final = "impersonate-"
+_DECOMPRESSED: Final = frozenset(("gzip", "deflate", "br", "zstd"))
+"""Encodings of request bodies that aiohttp's server has undone, so that they are not named to the pod."""
 _CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _NO_BODY: Final = frozenset((204, 304))
 Dial: TypeAlias = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -361,7 +363,8 @@ class ProxiedRequest(Struct, frozen=True):
         parts = raw.rel_url.raw_path.lstrip("/").split("/", self.segments)
         prefix = "/" + "/".join(parts[: self.segments])
         query = f"?{raw.rel_url.raw_query_string}" if raw.rel_url.raw_query_string else ""
-        if len(parts) == self.segments:  # links of the pod's page are relative to it
+        rest = "".join(parts[self.segments :])
+        if len(parts) == self.segments and raw.method in {"GET", "HEAD"}:  # links of the pod's page are relative to it
             return web.Response(status=301, headers={"Location": f"{prefix}/{query}"})
         try:
             reader, writer = await self.dial()
@@ -370,18 +373,17 @@ class ProxiedRequest(Struct, frozen=True):
                 f"connect: {os.strerror(error.errno).lower()}" if isinstance(error, OSError) and error.errno else error
             )
             return _unreachable(f"dial tcp {self.host}: {cause}")
-        try:
-            if self.secure:
-                context = ssl.create_default_context()
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-                await writer.start_tls(context)
-            writer.write(await self._request(raw, f"/{parts[-1]}{query}", prefix))
-            await writer.drain()
-            status, reason, headers = await _response_head(reader)
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
-            writer.close()
-            return _unreachable("EOF" if isinstance(error, EOFError) else str(error))
-        try:
+        try:  # the client may go away at any point
+            try:
+                if self.secure:
+                    context = ssl.create_default_context()
+                    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                    await writer.start_tls(context)
+                writer.write(await self._request(raw, f"/{rest}{query}", prefix))
+                await writer.drain()
+                status, reason, headers = await _response_head(reader)
+            except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+                return _unreachable("EOF" if isinstance(error, EOFError) else str(error))
             return await self._pass_back(raw, web.StreamResponse(status=status, reason=reason), headers, reader, prefix)
         finally:
             writer.close()
@@ -392,6 +394,7 @@ class ProxiedRequest(Struct, frozen=True):
             (name, value)
             for name, value in raw.headers.items()
             if name.lower() not in _NOT_FORWARDED and not name.lower().startswith(_CREDENTIALS)
+            if name.lower() != "content-encoding" or value.lower() not in _DECOMPRESSED
         ]
         added = [("Host", self.host), ("X-Forwarded-Uri", f"{prefix}{path}"), ("X-Forwarded-Host", raw.host),
                  ("X-Forwarded-Proto", raw.scheme), ("Connection", "close")]  # fmt: skip

@@ -37,6 +37,8 @@ TUNNEL: Final = "SPDY/3.1+portforward.k8s.io"
 _PORTS: Final = range(1, 1 << 16)
 _DIGITS: Final = 5  # of the largest port
 _PORTS_MAX: Final = 128  # each has two channels, whose numbers are one byte
+_PAIRS_MAX: Final = 128  # requests that have one of their two streams
+_EARLY_MAX: Final = 1 << 16  # bytes of a stream that are kept until there is a connection
 _CONTROL: Final = 0x8000
 _VERSION: Final = 3
 _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING, _GOAWAY = 1, 2, 3, 6, 7
@@ -245,14 +247,14 @@ class _Channels:
                 for channel in (2 * index, 2 * index + 1):  # a client learns from it which port a channel has
                     await self._socket.send_bytes(bytes((channel,)) + struct.pack("<H", port))
             copies = []
-            for index, port in enumerate(self._ports):
-                found = await _dialed(self._pods, self._pod, port)
-                if isinstance(found, str):
-                    await self._socket.send_bytes(bytes((2 * index + 1,)) + found.encode())
-                    continue
-                reader, writers[2 * index] = found
-                copies.append(start(self._send(2 * index, reader)))
             try:
+                for index, port in enumerate(self._ports):
+                    found = await _dialed(self._pods, self._pod, port)
+                    if isinstance(found, str):
+                        await self._socket.send_bytes(bytes((2 * index + 1,)) + found.encode())
+                        continue
+                    reader, writers[2 * index] = found
+                    copies.append(start(self._send(2 * index, reader)))
                 if copies:
                     ended = start(asyncio.wait(copies))
                     await asyncio.wait((ended, start(self._receive(writers))), return_when=asyncio.FIRST_COMPLETED)
@@ -281,6 +283,19 @@ class _Forwarded(Struct):
     data: int = 0
 
 
+class _Early:
+    """What a client sends before there is a connection; ``over`` is set once that is decided."""
+
+    def __init__(self) -> None:
+        self.received: list[StreamData] = []
+        self.size = 0
+        self.over = asyncio.Event()
+
+    def add(self, event: StreamData) -> None:
+        self.received.append(event)
+        self.size += len(event.data) + _HEADER.size
+
+
 class _Tunnel:
     """Forwarded ports through SPDY: each connection has two streams with the same ``requestID``."""
 
@@ -289,7 +304,7 @@ class _Tunnel:
         self._session = SpdySession()
         self._forwarded: dict[str, _Forwarded] = {}  # by ID of the request
         self._writers: dict[int, asyncio.StreamWriter] = {}
-        self._early: dict[int, list[StreamData]] = {}  # data that came before the connection
+        self._early: dict[int, _Early] = {}  # by stream
         self._copies: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -311,11 +326,11 @@ class _Tunnel:
             case StreamOpened():
                 await self._open(event, start)
             case StreamData() if event.stream in self._early:
-                self._early[event.stream].append(event)
+                await self._keep(event)
             case StreamData():
                 await self._write(event)
             case StreamReset():
-                self._early.pop(event.stream, None)
+                self._forget(event.stream)
                 if copy := self._copies.pop(event.stream, None):
                     copy.cancel()
 
@@ -325,48 +340,78 @@ class _Tunnel:
         if kind not in {"data", "error"} or not _is_port(port):
             await self._socket.send_bytes(self._session.reset(event.stream))
             return
+        pair = self._forwarded.get(request) or _Forwarded(int(port))
+        is_new = request not in self._forwarded
+        if (is_new and len(self._forwarded) >= _PAIRS_MAX) or (pair.error if kind == "error" else pair.data):
+            await self._socket.send_bytes(self._session.reset(event.stream))
+            return
         await self._socket.send_bytes(self._session.reply(event.stream))
-        pair = self._forwarded.setdefault(request, _Forwarded(int(port)))
+        self._forwarded[request] = pair
         if kind == "error":
             pair.error = event.stream
         else:
             pair.data = event.stream
-            self._early[event.stream] = []
+            self._early[event.stream] = _Early()
         if pair.error and pair.data:
             del self._forwarded[request]
             self._copies[pair.data] = start(self._forward(pair))
 
+    async def _keep(self, event: StreamData) -> None:
+        """Keep data for a connection; with much of it, the client waits, or loses the stream if it has only one."""
+        early = self._early[event.stream]
+        early.add(event)
+        if early.size <= _EARLY_MAX:
+            return
+        if event.stream in self._copies:
+            await early.over.wait()
+        else:
+            self._forget(event.stream)
+            await self._socket.send_bytes(self._session.reset(event.stream))
+
+    def _forget(self, stream: int) -> None:
+        """Give up a stream that may still wait for its second one, or for the connection."""
+        self._early.pop(stream, None)
+        for request, pair in list(self._forwarded.items()):
+            if stream in (pair.error, pair.data):
+                del self._forwarded[request]
+                self._early.pop(pair.data, None)
+
     async def _forward(self, pair: _Forwarded) -> None:
         """Connect, and copy what the pod sends; then both streams end."""
-        found = await _dialed(self._pods, self._pod, pair.port)
-        if isinstance(found, str):
-            self._early.pop(pair.data, None)
-            await self._socket.send_bytes(self._session.data(pair.error, found.encode(), finished=True))
-            await self._socket.send_bytes(self._session.data(pair.data, b"", finished=True))
-            return
-        reader, writer = found
-        self._writers[pair.data] = writer
+        early = self._early[pair.data]
         try:
-            early = self._early[pair.data]
-            while early:
-                await self._write(early.pop(0))
-            del self._early[pair.data]
+            found = await _dialed(self._pods, self._pod, pair.port)
+            if isinstance(found, str):
+                await self._socket.send_bytes(self._session.data(pair.error, found.encode(), finished=True))
+                await self._socket.send_bytes(self._session.data(pair.data, b"", finished=True))
+                return
+            reader, self._writers[pair.data] = found
+            for event in early.received:
+                self._pass(event)
+            self._early.pop(pair.data, None)
+            early.over.set()
             with suppress(ConnectionError):
                 while data_read := await reader.read(CHUNK):
                     await self._socket.send_bytes(self._session.data(pair.data, data_read))
             await self._socket.send_bytes(self._session.data(pair.error, b"", finished=True))
             await self._socket.send_bytes(self._session.data(pair.data, b"", finished=True))
         finally:
-            del self._writers[pair.data]
+            self._early.pop(pair.data, None)
+            early.over.set()
             self._copies.pop(pair.data, None)
-            writer.close()
+            if writer := self._writers.pop(pair.data, None):
+                writer.close()
 
     async def _write(self, event: StreamData) -> None:
-        writer = self._writers.get(event.stream)
-        if writer is None:  # the error stream, or one whose pod has closed it
-            return
-        with suppress(ConnectionError, RuntimeError):
-            writer.write(event.data)
-            if event.finished:
-                writer.write_eof()
-            await writer.drain()
+        self._pass(event)
+        if writer := self._writers.get(event.stream):
+            with suppress(ConnectionError):
+                await writer.drain()
+
+    def _pass(self, event: StreamData) -> None:
+        """Write data to the connection of a stream, if there is one: the pod may have closed it."""
+        if writer := self._writers.get(event.stream):
+            with suppress(ConnectionError, RuntimeError):
+                writer.write(event.data)
+                if event.finished:
+                    writer.write_eof()

@@ -237,10 +237,13 @@ async def _proxy_service(api: Api, kind: Kind, request: ApiRequest) -> ProxiedRe
     ready = []
     for item in api.listed("endpointslices.discovery.k8s.io", f"{namespace}/"):
         if (item["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == name:
-            numbers = [entry["port"] for entry in item.get("ports") or () if (entry.get("name") or "") == port]
+            numbers = [entry.get("port") for entry in item.get("ports") or () if (entry.get("name") or "") == port]
             for endpoint in item.get("endpoints") or ():
-                pod = api.lookup("pods", f"{namespace}/{(endpoint.get('targetRef') or {}).get('name', '')}")
-                if pod is not None and (endpoint.get("conditions") or {}).get("ready") is not False:
+                target = endpoint.get("targetRef") or {}
+                if target.get("kind") != "Pod" or (endpoint.get("conditions") or {}).get("ready") is False:
+                    continue
+                pod = api.lookup("pods", f"{namespace}/{target.get('name', '')}")
+                if pod is not None and pod["metadata"]["uid"] == target.get("uid"):
                     ready += [(pod, number) for number in numbers if number]
     if not ready:
         raise StatusError(503, "ServiceUnavailable", nowhere)

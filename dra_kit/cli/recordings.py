@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ from dra_kit.sandbox.records import (
     PodUnschedulable,
     Record,
     ResourceNotRecorded,
+    RunReported,
     object_uid,
 )
 from dra_kit.sandbox.timeline.follow import ClusterRecorder, RecordingEnd
@@ -330,6 +330,9 @@ def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) ->
         what = "PATH" if destination is not None else "--all-events"
         raise click.UsageError(f"--follow cannot be combined with {what}; it writes the file of -o, without Events.")
     end = asyncio.run(_follow(options))
+    if not end.records and not end.problem:
+        click.echo("nothing is recorded: the cluster had not answered", err=True)
+        return
     click.echo(f"{counted(end.records, 'record')} in {options['output']}")
     if end.problem:
         click.echo(
@@ -359,23 +362,29 @@ def _save(destination: Path, options: Mapping[str, Any]) -> None:
 
 
 async def _follow(options: Mapping[str, Any]) -> RecordingEnd:
-    def report(missing: ResourceNotRecorded) -> None:
-        title, details = not_recorded(missing)
-        click.echo(escape_unprintable(": ".join((title, *(item.text for item in details)))), err=True)
+    def report(missing: ResourceNotRecorded | RunReported) -> None:
+        if isinstance(missing, RunReported):
+            parts = [missing.text]
+        else:
+            title, details = not_recorded(missing)
+            parts = [title, *(item.text for item in details)]
+        click.echo(escape_unprintable(": ".join(parts)), err=True)
+
+    def open_file() -> RecordFile:
+        try:
+            file = RecordFile(output, options["max_size"] or _MAX_SIZE, fixed=True)
+        except OSError as error:
+            raise ConfigurationError(f"-o {output} cannot be written: {error.strerror}; use another path") from None
+        until = "until Ctrl-C" if options["seconds"] is None else f"for {options['seconds']:g} s, or until Ctrl-C"
+        click.echo(f"recording in {output} {until}")
+        return file
 
     credentials = await credentials_of(options["kubeconfig"], options["context"])
     connection, output, interrupted = credentials.connection, options["output"], _interruption()
-    try:
-        file = RecordFile(output, options["max_size"] or _MAX_SIZE, fixed=True)
-    except OSError as error:
-        raise ConfigurationError(f"-o {output} cannot be written: {error.strerror}; use another path") from None
-    with closing(file):
-        async with Client(credentials, user_agent=f"dra-kit/{__version__} snapshot", timeout=60) as client:
-            namespace = options["namespace"] or connection.namespace or "default"
-            recorder = ClusterRecorder(client, file, namespace=namespace, alpha=options["alpha"], report=report)
-            until = "until Ctrl-C" if options["seconds"] is None else f"for {options['seconds']:g} s, or until Ctrl-C"
-            click.echo(f"recording in {output} {until}")
-            return await recorder.run(options["seconds"], interrupted, server=connection.server)
+    async with Client(credentials, user_agent=f"dra-kit/{__version__} snapshot", timeout=60) as client:
+        namespace = options["namespace"] or connection.namespace or "default"
+        recorder = ClusterRecorder(client, open_file, namespace=namespace, alpha=options["alpha"], report=report)
+        return await recorder.run(options["seconds"], interrupted, server=connection.server)
 
 
 def _interruption() -> asyncio.Event:

@@ -40,6 +40,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"  # server-side apply; JSON is also YAML
 _WATCH_SECONDS = 300
+_MINUTE = 60
 _WATCH_GRACE_SECONDS = 30
 
 
@@ -294,7 +295,8 @@ class Client:
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield the changes since a resource version, until the server closes the watch after this many seconds.
 
-        It closes up to a fifth earlier: clients that an outage has put in step would all reconnect at once otherwise.
+        A watch of a minute or longer closes up to a fifth earlier: clients that an outage has put in step would all
+        reconnect at once otherwise.
         The version is that of a list, or of an earlier event. Continue with a new watch from the version of the last
         event, bookmarks included. Namespace and selectors are as for :meth:`list`.
 
@@ -302,10 +304,11 @@ class Client:
             Gone: the resource version is too old; list again.
             Unavailable: the connection broke; watch again.
         """
+        least = seconds * 4 // 5 if seconds >= _MINUTE else seconds
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(int(seconds * random.uniform(0.8, 1.0))),  # noqa: S311 - no secret
+            "timeoutSeconds": str(random.randint(least, seconds)),  # noqa: S311 - no secret
             "resourceVersion": resource_version,
             "fieldSelector": field_selector,
             "labelSelector": label_selector,

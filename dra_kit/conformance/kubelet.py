@@ -1,4 +1,4 @@
-"""The kubelet's side of the sockets: registration step by step, and recorded calls; and a real kubelet's metrics."""
+"""The kubelet's side of the sockets: registration, and recorded calls; and what a real kubelet shows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
 import grpc.aio
 from msgspec import Struct
@@ -291,12 +291,14 @@ class KubeletMetrics(Struct, frozen=True):
         )
 
     def sockets(self, driver: str) -> list[str]:
-        """Return the registered sockets whose path has the name of a driver."""
+        """Return the registered sockets that are named after a driver."""
+        # names of other drivers may begin or end with this one; the UID of a pod may be shortened to a hash
+        own = re.compile(rf"{re.escape(driver)}(-([0-9a-f-]{{32,36}}|[\w-]{{11}}))?(-reg)?\.sock")
         return [
             labels["socket_path"]
             for name, labels, value in self.samples
             if name == "plugin_manager_total_plugins" and labels.get("state") == "actual_state_of_world" and value
-            if driver in labels.get("socket_path", "")
+            if own.fullmatch(PurePosixPath(labels.get("socket_path", "")).name)
         ]  # fmt: skip
 
     def calls(self, driver: str, method: str) -> dict[str, int]:
@@ -309,3 +311,26 @@ class KubeletMetrics(Struct, frozen=True):
                 status = labels.get("grpc_status_code", "?")
                 found[status] = found.get(status, 0) + int(value)
         return found
+
+
+_BEFORE_PREPARE: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def is_prepared(status: Mapping[str, Any]) -> bool:
+    """Return whether a kubelet has prepared the claims of a pod, by the status that it has written."""
+    if any(
+        (entry["type"], entry["status"]) == ("PodReadyToStartContainers", "True")
+        for entry in status.get("conditions") or ()
+    ):
+        return True
+    states = [container.get("state", {}) for container in status.get("containerStatuses") or ()]
+    return any(
+        "running" in state or "terminated" in state or state.get("waiting", {}).get("reason", "") not in _BEFORE_PREPARE
+        for state in states
+    )
+
+
+def runs(status: Mapping[str, Any]) -> bool:
+    """Return whether the two containers of a pod run, by its status."""
+    states = [container.get("state", {}) for container in status.get("containerStatuses") or ()]
+    return len(states) > 1 and all("running" in state for state in states)

@@ -33,12 +33,12 @@ from dra_kit.client.resources import (
 from dra_kit.client.transport import ClientRequest
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.cluster import newest
-from dra_kit.conformance.kubelet import KubeletMetrics
+from dra_kit.conformance.kubelet import KubeletMetrics, is_prepared, runs
 from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
 from dra_kit.conformance.runner import CheckOutcome, ConformanceReport, RunProgress, judged
 from dra_kit.conformance.slices import problems_of_pools, require_same_slices, shown_slice, versions_of
 from dra_kit.conformance.workbench import CheckBlocked, CheckFailure, CheckNotApplicable
-from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound
+from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
 from dra_kit.text import escape_unprintable
@@ -55,7 +55,6 @@ _ACCOUNT_SECONDS: Final = 30.0  # the controller manager creates the service acc
 _REMOVAL_SECONDS: Final = 60.0  # for all pods, for all claims, and for the namespace
 _WITH, _WITHOUT = "with-claim", "without-claim"
 _NOT_PREPARED: Final = "FailedPrepareDynamicResources"
-_BEFORE_PREPARE: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _NO_IMAGE: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
 
 Object: TypeAlias = dict[str, Any]
@@ -153,7 +152,7 @@ class ClusterBench:
                     raise ConfigurationError(f"{place}: only a DeviceClass is created in a cluster; leave it out")
                 await self._create_class(body)
         if self.profile.device_class is None:
-            body = _object(DEVICE_CLASSES, self._class, labels=LABELS)
+            body = _object(DEVICE_CLASSES, self._class)
             body["spec"] = {"selectors": [{"cel": {"expression": f"device.driver == {json.dumps(self.driver)}"}}]}
             await self._create_class(body)
         try:
@@ -168,14 +167,15 @@ class ClusterBench:
         """Create a class unless there is one with this name."""
         version = str(body.get("apiVersion", "")).rpartition("/")[2]
         resource = Resource(DEVICE_CLASSES.group, version, DEVICE_CLASSES.plural, DEVICE_CLASSES.kind, namespaced=False)
+        metadata = body.get("metadata") or {}
+        labelled = {**metadata, "labels": {**(metadata.get("labels") or {}), **LABELS}}
         with suppress(Conflict):
-            made = await self.client.create(resource, body)
+            made = await self.client.create(resource, {**body, "metadata": labelled})
             self._classes.append(made["metadata"]["name"])
 
     async def _remove_classes(self) -> None:
         while self._classes:
-            with suppress(NotFound):
-                await self.client.delete(DEVICE_CLASSES, self._classes.pop())
+            await self._delete(DEVICE_CLASSES, self._classes.pop())
 
     # --- results of checks, which other checks need
 
@@ -204,13 +204,22 @@ class ClusterBench:
             raise CheckBlocked(f"{failure.evidence[0]}: see {check}") from None
 
     async def until(self, condition: Callable[[], Awaitable[bool]], timeout: float) -> bool:
-        """Wait until a condition is true; return whether it is."""
+        """Wait until a condition is true; return whether it is.
+
+        Raises:
+            Unavailable: the API server does not answer in time.
+        """
         end = time.monotonic() + timeout
-        while not await condition():
+        while True:
+            try:
+                if await condition():
+                    return True
+            except Unavailable:  # it may only restart
+                if time.monotonic() > end:
+                    raise
             if time.monotonic() > end:
                 return False
             await asyncio.sleep(self.settings.poll)
-        return True
 
     # --- what the cluster shows
 
@@ -323,16 +332,14 @@ class ClusterBench:
         claim = _object(RESOURCE_CLAIMS, pod.name, self.namespace) | {"spec": {"devices": devices}}
         await self.client.create(RESOURCE_CLAIMS, claim)
         self._pods.append(pod)
-        end = time.monotonic() + _ACCOUNT_SECONDS
-        while True:
-            try:
-                await self.client.create(PODS, self._manifest(pod))
-            except Forbidden:
-                if time.monotonic() > end or not await self._gone(SERVICE_ACCOUNTS, "default"):
-                    raise
-                await asyncio.sleep(self.settings.poll)
-            else:
-                return pod
+        with suppress(Forbidden):  # a run does not need the right to see the account
+            await self.until(self._has_account, _ACCOUNT_SECONDS)
+        await self.client.create(PODS, self._manifest(pod))
+        return pod
+
+    async def _has_account(self) -> bool:
+        """Return whether the namespace has the service account without which pods are rejected."""
+        return not await self._gone(SERVICE_ACCOUNTS, "default")
 
     def _manifest(self, pod: ClaimedPod) -> Object:
         parts = {
@@ -391,7 +398,7 @@ class ClusterBench:
         Raises:
             CheckFailure: it has not in time.
         """
-        if not await self.until(lambda: self._reached(pod, _is_prepared), self.profile.pod_within):
+        if not await self.until(lambda: self._reached(pod, is_prepared), self.profile.pod_within):
             raise CheckFailure(
                 f"the claim is not prepared within {self.profile.pod_within:g} s", *await self.evidence(pod)
             )
@@ -403,7 +410,7 @@ class ClusterBench:
             CheckFailure: they do not in time.
             CheckBlocked: their image is missing.
         """
-        if await self.until(lambda: self._reached(pod, _runs), self.profile.pod_within):
+        if await self.until(lambda: self._reached(pod, runs), self.profile.pod_within):
             return
         lines = await self.evidence(pod)
         if any(reason in line for line in lines for reason in _NO_IMAGE):
@@ -471,25 +478,34 @@ class ClusterBench:
         names = [pod.name for pod in self._pods]
         if left := await self._deleted(PODS, names):
             self._progress.remains(f"pods of {self.namespace} do not end, and are deleted by force: {', '.join(left)}")
-            await self._deleted(PODS, left, grace_period_seconds=0)
+            await self._deleted(PODS, left, grace=0)
         if left := await self._deleted(RESOURCE_CLAIMS, names):
             self._progress.remains(f"claims of {self.namespace} are still in use: {', '.join(left)}")
 
-    async def _deleted(
-        self, resource: Resource, names: Sequence[str], *, grace_period_seconds: int | None = None
-    ) -> list[str]:
+    async def _deleted(self, resource: Resource, names: Sequence[str], grace: int | None = None) -> list[str]:
         """Delete objects, and return those that are not gone in time."""
         left = list(names)
         for name in names:
-            with suppress(NotFound):
-                await self.client.delete(resource, name, self.namespace, grace_period_seconds=grace_period_seconds)
+            await self._delete(resource, name, self.namespace, grace)
 
         async def gone() -> bool:
             left[:] = [name for name in left if not await self._gone(resource, name)]
             return not left
 
-        await self.until(gone, _REMOVAL_SECONDS)
+        try:
+            await self.until(gone, _REMOVAL_SECONDS)
+        except KubeError as error:  # what follows is tried nevertheless
+            self._progress.remains(str(error))
         return left
+
+    async def _delete(self, resource: Resource, name: str, namespace: str = "", grace: int | None = None) -> None:
+        """Delete an object; if that fails, notify of it and go on."""
+        try:
+            await self.client.delete(resource, name, namespace, grace_period_seconds=grace)
+        except NotFound:
+            pass
+        except KubeError as error:
+            self._progress.remains(str(error))
 
 
 def _object(resource: Resource, name: str, namespace: str = "", *, labels: Mapping[str, str] | None = None) -> Object:
@@ -504,24 +520,6 @@ _ORDINARY: Final = frozenset({"Scheduled", "Pulled", "Pulling", "Created", "Star
 def _time(event: Mapping[str, Any]) -> str:
     """Return when an Event happened last; kubelets write the older fields."""
     return str(event.get("deprecatedLastTimestamp") or event.get("eventTime") or "")
-
-
-def _is_prepared(status: Mapping[str, Any]) -> bool:
-    if any(
-        (entry["type"], entry["status"]) == ("PodReadyToStartContainers", "True")
-        for entry in status.get("conditions") or ()
-    ):
-        return True
-    states = [container.get("state", {}) for container in status.get("containerStatuses") or ()]
-    return any(
-        "running" in state or "terminated" in state or state.get("waiting", {}).get("reason", "") not in _BEFORE_PREPARE
-        for state in states
-    )
-
-
-def _runs(status: Mapping[str, Any]) -> bool:
-    states = [container.get("state", {}) for container in status.get("containerStatuses") or ()]
-    return len(states) > 1 and all("running" in state for state in states)
 
 
 # --- the checks

@@ -76,20 +76,22 @@ def secrets_in_objects(documents: Iterable[Mapping[str, Any]]) -> set[str]:
     return {word for document in documents for word in _hidden(document) if len(word) >= _SHORTEST}
 
 
-def _hidden(value: object, *, inside: bool = False, root: bool = False) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if inside and not _KEY.fullmatch(key):
-                yield key
-            if not (root and key in _SCHEMA):
-                yield from _hidden(item, inside=inside or key in _HIDDEN_FIELDS, root=key == "parameters")
-    elif isinstance(value, list):
-        for item in value:
-            yield from _hidden(item, inside=inside)
-    elif inside and isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield str(value)
-        if not isinstance(value, str):
-            yield from {json.dumps(value), f"{value:,}", f"{value:g}"}
+def _hidden(document: Mapping[str, Any]) -> Iterator[str]:
+    todo: list[tuple[object, bool, bool]] = [(document, False, False)]  # inside a hidden field, and its root
+    while todo:  # without recursion: users nest their configuration as deeply as they like
+        value, inside, root = todo.pop()
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                if inside and not _KEY.fullmatch(key):
+                    yield key
+                if not (root and key in _SCHEMA):
+                    todo.append((item, inside or key in _HIDDEN_FIELDS, key == "parameters"))
+        elif isinstance(value, list):
+            todo += [(item, inside, False) for item in value]
+        elif inside and isinstance(value, str | int | float) and not isinstance(value, bool):
+            yield str(value)
+            if not isinstance(value, str):
+                yield from {json.dumps(value), f"{value:,}", f"{value:g}"}
 
 
 def secrets_of_pods(pods: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -139,14 +141,17 @@ class HiddenWords:
     """Words to redact in any form, also truncated, indexed to be found in long texts."""
 
     def __init__(self, words: Iterable[str]) -> None:
+        self._known: set[str] = set()
         self._by_beginning: dict[str, list[str]] = {}
         self._by_end: dict[str, list[str]] = {}
         self._long: list[str] = []
         self.add(words)
 
     def add(self, words: Iterable[str]) -> None:
-        """Redact more words from now on."""
-        for form in sorted({form for word in words for form in _forms_of(word)}):
+        """Redact more words from now on; known ones are not stored again."""
+        new = set(words) - self._known
+        self._known |= new
+        for form in sorted({form for word in new for form in _forms_of(word)}):
             if len(form) < _SHORTEST:
                 continue
             self._by_beginning.setdefault(form[:_SHORTEST], []).append(form)
@@ -156,11 +161,16 @@ class HiddenWords:
 
     def safe_text(self, text: str) -> str:
         """Return a text, such as a log, without these words and without text that looks like a credential."""
-        if self._by_beginning:
-            text = self._without_parts(self._without_beginnings(self._without_ends(text)))
+        text = self.without_words(text)
         for pattern in _LOOKS_SECRET:
             text = pattern.sub(REMOVED, text)
         return text
+
+    def without_words(self, text: str) -> str:
+        """Return a text without these words."""
+        if not self._by_beginning:
+            return text
+        return self._without_parts(self._without_beginnings(self._without_ends(text)))
 
     def safe_json(self, text: str) -> str:
         """Return JSON without these words and credentials; a redacted number becomes a string."""

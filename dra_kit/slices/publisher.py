@@ -137,8 +137,6 @@ class Publisher:
             self.record.last_success = time.time()
             attempt, at_least, self.last_error = 0, 0.0, ""
             delay = jittered(self._check_after_write if wrote else CHECK_EVERY)
-            if wrote:
-                self._pace.wrote()
             ready.set()
             if not self._renewed.is_set():
                 self.up_to_date.set()
@@ -182,6 +180,8 @@ class Publisher:
             steps, refused = await self._planned(self.wanted, existing, features)
             if not lost:  # otherwise it is already counted
                 self._count_undone(edited, steps)
+            if steps:
+                self._pace.wrote()  # also if only a part succeeds
             await self._execute(steps)
             self.record.generations = _generations(existing, steps)
         except (Invalid, ConfigurationError) as error:

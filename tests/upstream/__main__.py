@@ -5,7 +5,7 @@ each driver, by the name of its repository, and ``images/NAME``, a folder with t
 container's export. What is missing is skipped loudly. ``drivers.yaml`` says how each driver runs and what is expected.
 
 Exit code 0: what was found did what is expected, or is judged, whatever the verdict; 1: it did not, or could not be
-started; 2: nothing was found.
+started; 2: nothing was found, or a name is unknown.
 """
 
 from __future__ import annotations
@@ -84,6 +84,10 @@ class Place:
             text = text.replace(f"{{{name}}}", str(path))
         return text
 
+    def words(self, text: str) -> list[str]:
+        """Split a command, and put the paths in place of placeholders; a path may have spaces."""
+        return [self.filled(word) for word in shlex.split(text)]
+
     @property
     def lacks(self) -> list[str]:
         """The folders that are not there."""
@@ -93,14 +97,14 @@ class Place:
 def commands(driver: UpstreamDriver, place: Place, scratch: Path) -> Iterator[tuple[Example, list[str]]]:
     """Yield the command for each of the driver's examples."""
     for number, example in enumerate(driver.examples):
-        words = shlex.split(place.filled(driver.sandbox))
+        words = place.words(driver.sandbox)
         if driver.values or example.values:
             file = scratch / f"values-{number}.yaml"
             file.write_text(yaml.safe_dump({**driver.values, **example.values}), encoding="utf-8")
             words += ["--values", str(file)]  # they belong to the last chart
         if example.outcome != "runs":
             words += ["--timeout", "20"]
-        words += shlex.split(place.filled(example.flags))
+        words += place.words(example.flags)
         files = [place.filled(f"{{sources}}/{file}") for file in example.files]
         yield example, ["sandbox", *words, *(word for file in files for word in ("-f", file))]
 
@@ -141,7 +145,8 @@ def judged(name: str, driver: UpstreamDriver, place: Place, reports: Path) -> bo
     """Judge a driver and write the reports; return whether it could be started."""
     report = reports / f"{name}.json"
     report.unlink(missing_ok=True)
-    words = ["conformance", "--command", place.filled(driver.judge), "--profile", str(HERE / f"{name}.yaml")]
+    command = shlex.join(place.words(driver.judge))
+    words = ["conformance", "--command", command, "--profile", str(HERE / f"{name}.yaml")]
     words += ["--json", str(report), "--html", str(reports / f"{name}.html")]
     subprocess.run([sys.executable, "-m", "dra_kit", *words], check=False)
     found = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
@@ -155,11 +160,11 @@ def main() -> int:
     parser.add_argument("--reports", type=Path, required=True, help="folder for logs or reports")
     parser.add_argument("--only", default="", help="names of drivers, with commas")
     given = parser.parse_args()
-    wanted = {
-        name: driver
-        for name, driver in load_drivers().items()
-        if (given.action == "try" or driver.judge) and (not given.only or name in given.only.split(","))
-    }
+    known = {name: driver for name, driver in load_drivers().items() if given.action == "try" or driver.judge}
+    names = [name for text in given.only.split(",") if (name := text.strip())] or list(known)
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"no driver to {given.action} is named {' or '.join(unknown)}; known are {', '.join(known)}")
+    wanted = {name: driver for name, driver in known.items() if name in names}
     given.reports.mkdir(parents=True, exist_ok=True)
     results: dict[str, bool] = {}
     for name, driver in wanted.items():

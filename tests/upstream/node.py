@@ -64,11 +64,25 @@ def enter(cdi: str, places: Sequence[str]) -> None:
             os._exit(1)
 
     words = [sys.executable, "-m", "tests.upstream.node", "--serve", str(socket)]
-    subprocess.Popen(words, preexec_fn=end_with_parent)  # noqa: PLW1509 - there is one thread
-    deadline = time.monotonic() + _START_SECONDS
-    while not socket.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    runtime = subprocess.Popen(words, preexec_fn=end_with_parent)  # noqa: PLW1509 - there is one thread
+    wait_for_runtime(runtime, socket, _START_SECONDS)
     folder.rmdir()
+
+
+def wait_for_runtime(runtime: subprocess.Popen[bytes], socket: Path, seconds: float) -> None:
+    """Wait until a container runtime serves NRI.
+
+    Raises:
+        SystemExit: it has ended, or does not serve in time, and is ended.
+    """
+    deadline = time.monotonic() + seconds
+    while not socket.exists():
+        if (code := runtime.poll()) is not None:
+            sys.exit(f"the container runtime of the node has ended with exit code {code}; see its error above")
+        if time.monotonic() > deadline:
+            runtime.kill()
+            sys.exit(f"the container runtime of the node does not serve NRI within {seconds:g} s at {socket}")
+        time.sleep(0.02)
 
 
 def main() -> None:

@@ -385,13 +385,15 @@ class EquivalentDevices:
         self._choice = choice
         self._gates = cluster.gates
         self._usage = cluster.snapshot.usage
-        self._blocked = frozenset() if choice.admin_access else self._usage.blocked(self._gates)
+        self._blocked = self._usage.blocked(self._gates)
         self._reads = _reads(choice, evaluator)
         self.usual: SliceLikeness | None = None if self._reads is None else SliceLikeness(self._reads)
 
     def is_held(self, device: AdvertisedDevice) -> bool:
-        """Return whether claims hold the device exclusively."""
-        return bool(self._blocked) and device.id in self._blocked
+        """Return whether claims hold the device, so that no other claim can have it without admin access."""
+        return not self._choice.admin_access and (
+            device.id in self._blocked or self._usage.is_left_to_shares(device, self._gates)
+        )
 
     def of_slice(self, slice_: AdvertisedSlice) -> tuple[Class, ...] | None:
         """Return the classes of a slice's usual devices, by position; None if devices must be examined one by one."""
@@ -410,7 +412,7 @@ class EquivalentDevices:
 
     def holds_any(self, classes: Iterable[Class]) -> bool:
         """Return whether claims hold a device of these classes, so that reasons name claims."""
-        return bool(self._blocked) and any(rest[_HELD] for _, rest in classes)
+        return any(rest[_HELD] for _, rest in classes)
 
     def _rest(self, device: AdvertisedDevice) -> Rest:
         """Return the rest of a usual device's class."""

@@ -141,7 +141,7 @@ class _PoolUsages:
         if known.changes != changes:
             # if no device was ever held, the devices need not be checked
             devices = (*pool.usable, *pool.drawing_elsewhere) if changes else ()
-            held = tuple([self._usage.held(device.id) for device in devices])
+            held = tuple([self._usage.held(device.id, self._gates) for device in devices])
             held = held if any(held) else ()
             known.number = self._numbers.of((known.traits, held), len(held))
             known.changes = changes

@@ -12,7 +12,6 @@ from dra_kit.kubernetes.allocator.pools import NodePool, PoolID
 from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from dra_kit.kubernetes.allocator.state import DeviceUsage
-from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, all_tolerated
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -51,15 +50,7 @@ class PickedDevices:
         holders = self._holders.get(device)
         if choice.admin_access:
             return not holders or claim not in holders
-        return not holders and device.id not in self._blocked and not self._is_left_to_shares(device)
-
-    def _is_left_to_shares(self, device: AdvertisedDevice) -> bool:
-        """Whether a device can be held as a whole only, and a share from before is in use."""
-        return (
-            not device.shareable
-            and self._gates.has(Change.SHARES_BLOCK_WHOLE_DEVICES)
-            and self._usage.is_shared(device.id, self._gates)
-        )
+        return not holders and device.id not in self._blocked and not self._usage.is_left_to_shares(device, self._gates)
 
     def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         """Whether the capacity of the unused device is sufficient.

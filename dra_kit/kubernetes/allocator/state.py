@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from dra_kit.kubernetes.allocator.devices import AdvertisedSlice, DeviceID, normalized, to_nano
+from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, normalized, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import Change
@@ -243,13 +243,13 @@ class DeviceUsage:
         """Return how often a device of a pool, given by driver and name, was allocated or released."""
         return self._changes.get(pool, 0)
 
-    def held(self, device: DeviceID) -> Hashable:
+    def held(self, device: DeviceID, gates: AllocatorRules) -> Hashable:
         """Return a key for the usage of a device: equal for equal usage, None if it is free."""
         exclusive = device in self._exclusive
         shares = device in self._shares
         if not shares:
             return exclusive or None
-        return exclusive, tuple(sorted(self._consumed[device].items()))
+        return exclusive, tuple(sorted(self.consumed(device, gates).items()))
 
     def blocked(self, gates: AllocatorRules) -> AbstractSet[DeviceID]:
         """Return the devices not available to others; shares are exclusive if the scheduler does not know them."""
@@ -259,6 +259,12 @@ class DeviceUsage:
     def is_shared(self, device: DeviceID, gates: AllocatorRules) -> bool:
         """Whether a share of it is in use."""
         return device in self._shares and gates.consumable_capacity
+
+    def is_left_to_shares(self, device: AdvertisedDevice, gates: AllocatorRules) -> bool:
+        """Whether a device can be held as a whole only, and a share from before is in use."""
+        return (
+            not device.shareable and gates.has(Change.SHARES_BLOCK_WHOLE_DEVICES) and self.is_shared(device.id, gates)
+        )
 
     def is_held(self, device: DeviceID) -> bool:
         """Whether any claim holds it."""

@@ -156,6 +156,20 @@ ObjectKey: TypeAlias = tuple[str, str]
 """Namespace (empty for a cluster-scoped object) and name."""
 
 
+def secret_names(pod: ObjectView) -> Iterator[str]:
+    """Yield the names of the Secrets whose data the containers of a pod get, some of them several times."""
+    for container in (*containers(pod), *init_containers(pod)):
+        sources = [entry.get("secretRef") for entry in container.get("envFrom") or ()]
+        sources += [(entry.get("valueFrom") or {}).get("secretKeyRef") for entry in container.get("env") or ()]
+        yield from (source["name"] for source in sources if source and source.get("name"))
+    for volume in pod["spec"].get("volumes") or ():
+        if (secret := volume.get("secret")) and secret.get("secretName"):
+            yield secret["secretName"]
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            if (secret := source.get("secret")) and secret.get("name"):
+                yield secret["name"]
+
+
 def object_key(obj: ObjectView) -> ObjectKey:
     """Return the key of the object in informers."""
     metadata = obj["metadata"]

@@ -13,6 +13,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.kubernetes.cel.device import Device as DeviceView
+from dra_kit.kubernetes.release import OLDEST
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.v1 import (
@@ -60,7 +61,8 @@ def is_plain(attribute: v1.DeviceAttribute) -> bool:
 def is_version(text: str) -> bool:
     """Return whether a text is a valid version for expressions."""
     try:
-        DeviceView(driver="", attributes={"version": {"version": text}})
+        # a newer release would fail only where the version is read
+        DeviceView(driver="", attributes={"version": {"version": text}}, version=OLDEST)
     except ValueError:
         return False
     return True

@@ -72,8 +72,10 @@ class OrphanReleaser:
         except DraKitError as error:  # a failing disk must not stop the process
             logger.error("orphaned claims not searched for", extra={"error": str(error), "code": error.code})
             return
-        self._seen_gone = {claim: since for claim, since in self._seen_gone.items() if claim in claims}
         listed = self._checkpoint.pods()
+        self._seen_gone = {
+            claim: since for claim, since in self._seen_gone.items() if claim in claims and claim.uid not in listed
+        }
         for claim, record in claims.items():
             if claim.uid not in listed and self._is_due(claim, await self._recovery.is_over(claim, record)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):

@@ -98,7 +98,8 @@ class ClaimReleaser:
 class PrepareEpochs:
     """The epochs of claims: a release ends the epoch, and a preparation that began before it cannot be stored.
 
-    A preparation begins when it holds the lock of its claim. One that still waits for it is released afterwards.
+    A preparation begins before it waits for the lock of its claim: the driver's other process may release the claim
+    meanwhile, and the lock does not tell which of the two came first.
     """
 
     def __init__(self, store: StateStore, claims: NamedLocks) -> None:
@@ -111,9 +112,14 @@ class PrepareEpochs:
         """Return the UIDs of the claims that this process is preparing."""
         return set(self._preparing)
 
-    def begin(self, uid: str) -> None:
-        """Note a preparation, which may still wait for its claim: a release sees it until :meth:`over` is called."""
+    def begin(self, uid: str) -> int:
+        """Return the epoch of a preparation that begins now.
+
+        A release sees the preparation until :meth:`over` is called.
+        """
+        epoch = self._store.epoch()
         self._preparing[uid] = self._preparing.get(uid, 0) + 1
+        return epoch
 
     async def over(self, uid: str) -> None:
         """Note that a preparation has finished, whether or not it succeeded."""

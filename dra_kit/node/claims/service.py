@@ -54,7 +54,7 @@ class ClaimPreparer(Struct, frozen=True):
         """
         uid, store = reference.uid, self.writer.store
         self.writer.files.check(uid)
-        self.epochs.begin(uid)
+        epoch = self.epochs.begin(uid)
         try:
             async with self.claim_locks.hold(uid):
                 if again and not self._is_prepared(uid):
@@ -63,7 +63,7 @@ class ClaimPreparer(Struct, frozen=True):
                 fetching = asyncio.ensure_future(self.reader.fetch(reference))
                 try:
                     await asyncio.sleep(0)  # the request is sent: what is recorded is read while the API server works
-                    epoch, (before, needed) = store.epoch(), store.claim_and_needs(uid)
+                    before, needed = store.claim_and_needs(uid)
                     claim = await fetching
                 finally:
                     fetching.cancel()

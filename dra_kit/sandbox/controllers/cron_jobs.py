@@ -42,8 +42,9 @@ class CronJobPlan(Struct, frozen=True, kw_only=True):
     """What a CronJob needs now.
 
     Attributes:
-        status: of the CronJob, without the Job that is created.
-        delete: Jobs to delete.
+        status: of the CronJob, with the Jobs that are replaced and without the one that is created.
+        delete: ended Jobs to delete.
+        replace: running Jobs that have to be deleted before the new one is created.
         create: the Job to create, None for none.
         scheduled: the time that it is for.
         events: type, reason and note of Events about the CronJob.
@@ -52,6 +53,7 @@ class CronJobPlan(Struct, frozen=True, kw_only=True):
 
     status: Mapping[str, Any]
     delete: Sequence[ObjectView] = ()
+    replace: Sequence[ObjectView] = ()
     create: dict[str, Any] | None = None
     scheduled: str = ""
     events: Sequence[_Event] = ()
@@ -84,17 +86,16 @@ class _Planner:
             if due is not None and not self._may_start(due):
                 due = None
             again = self._seconds_to_next(schedule)
+        replaced: list[ObjectView] = []
         if due is not None and self._spec.get("concurrencyPolicy") == "Replace":
             active = {item["uid"] for item in self._active}
-            for job in self._jobs:
-                if job["metadata"]["uid"] in active:
-                    self._discard(job)
+            replaced = [job for job in self._jobs if job["metadata"]["uid"] in active]
         return CronJobPlan(
             status={
                 "active": self._active or None, "lastScheduleTime": self._last, "lastSuccessfulTime": self._success,
             },
-            delete=self._delete, create=self._job(due) if due else None, scheduled=format_time(due) if due else "",
-            events=self._events, again=again,
+            delete=self._delete, replace=replaced, create=self._job(due) if due else None,
+            scheduled=format_time(due) if due else "", events=self._events, again=again,
         )  # fmt: skip
 
     def _report(self, type_: Literal["Normal", "Warning"], reason: str, note: str) -> None:
@@ -108,12 +109,8 @@ class _Planner:
                 ended = [job for job in self._jobs if (finished(job) or {}).get("type") == end]
                 ended.sort(key=lambda job: (job["status"].get("startTime") or "~", job["metadata"]["name"]))
                 for job in ended[: max(len(ended) - limit, 0)]:
-                    self._discard(job)
-
-    def _discard(self, job: ObjectView) -> None:
-        self._delete.append(job)
-        self._forget(job["metadata"]["uid"])
-        self._report("Normal", "SuccessfulDelete", f"Deleted job {job['metadata']['name']}")
+                    self._delete.append(job)
+                    self._forget(job["metadata"]["uid"])
 
     def _forget(self, uid: str) -> None:
         self._active = [item for item in self._active if item["uid"] != uid]
@@ -278,17 +275,36 @@ class CronJobController:
         written: ObjectView = self._written.get(uid, found)  # the informer may not know it yet
         cron_job: ObjectView = max(found, written, key=lambda item: int(item["metadata"]["resourceVersion"]))
         plan = plan_cron_job(cron_job, await self._jobs(cron_job), dt.datetime.now(dt.UTC))
+        if plan.again is not None:
+            self._look_again(uid, key, plan.again)
         status = dict(plan.status)
+        problem: KubeError | None = None
+        try:
+            await self._apply(cron_job, plan, status)
+        except KubeError as error:  # what has been done and seen is in the status all the same
+            problem = error
+        await self._write_status(cron_job, status)
+        if problem is not None:
+            raise problem
+
+    async def _apply(self, cron_job: ObjectView, plan: CronJobPlan, status: dict[str, Any]) -> None:
+        """Delete and create Jobs, and keep the status up to date.
+
+        Raises:
+            KubeError: a Job cannot be replaced or created; an ended one that cannot be deleted is only reported.
+        """
         for job in plan.delete:
-            await self._delete(cron_job, job)
+            with suppress(KubeError):
+                await self._delete(cron_job, job)
         for type_, reason, note in plan.events:
             self._report(cron_job, type_, reason, note)
+        for job in plan.replace:
+            await self._delete(cron_job, job)
+            left = [item for item in status["active"] if item["uid"] != job["metadata"]["uid"]]
+            status["active"] = left or None
         if plan.create is not None and (made := await self._create(cron_job, plan.create)) is not None:
             status["active"] = [*(status["active"] or ()), _reference(made)]
             status["lastScheduleTime"] = plan.scheduled
-        await self._write_status(cron_job, status)
-        if plan.again is not None:
-            self._look_again(uid, key, plan.again)
 
     async def _jobs(self, cron_job: ObjectView) -> list[ObjectView]:
         """Return the Jobs of a CronJob, those included that the informer does not know yet."""
@@ -303,6 +319,11 @@ class CronJobController:
         return found
 
     async def _delete(self, cron_job: ObjectView, job: ObjectView) -> None:
+        """Delete a Job, and report that.
+
+        Raises:
+            KubeError: it cannot be deleted.
+        """
         metadata = job["metadata"]
         try:
             await self._client.delete(JOBS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
@@ -311,6 +332,7 @@ class CronJobController:
         except KubeError as error:
             self._report(cron_job, "Warning", "FailedDelete", f"Deleted job: {error.text}")
             raise
+        self._report(cron_job, "Normal", "SuccessfulDelete", f"Deleted job {metadata['name']}")
 
     async def _create(self, cron_job: ObjectView, job: Mapping[str, Any]) -> ObjectView | None:
         """Create a Job; return it, None if one of its name exists that is not of the CronJob."""

@@ -270,13 +270,14 @@ class PodWorker:
             self._services.runtime.stop(status.id, max(grace, _LEAST_GRACE) / self._services.time_scale)
 
     def _stop_containers(self) -> bool:
-        """Terminate running containers, sidecars after the regular ones; return whether any container still runs."""
+        """Terminate running containers, sidecars after all others; return whether any container still runs."""
         running = {status.name: status for status in self._statuses() if status.running}
-        regular = [name for item in containers(self._pod) if (name := item["name"]) in running]
+        others = (*containers(self._pod), *ephemeral_containers(self._pod))
+        first = [name for item in others if (name := item["name"]) in running]
         beside = [name for item in reversed(init_containers(self._pod)) if (name := item["name"]) in running]
         # of a pod whose object was gone when the kubelet started, only the names are known
         grace = max(grace_seconds(self._pod), _LEAST_GRACE) / self._services.time_scale
-        for name in regular or beside[:1] or running:
+        for name in first or beside[:1] or running:
             status = running[name]
             if status.id not in self._stopping:
                 self._stopping.add(status.id)

@@ -38,6 +38,7 @@ _HINTS: dict[Kind, str] = {
     "mounts": "; have the container run cat /proc/self/mountinfo, where it does not",
 }
 """How containers of a real cluster show what they have."""
+_SHOWN = 300  # letters of the end of the output
 
 
 class Mismatch(Struct, frozen=True):
@@ -134,7 +135,9 @@ def _container(
                 yield Mismatch(f"{subject}, health of {what}", state, ", ".join(got_health) or "not reported")
     for text in expected.output:
         if text not in container.output:
-            yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))
+            end = container.output[-_SHOWN:]
+            got = end if end == container.output else f"… {end}"  # the mark lets a recording find the rest of a Secret
+            yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(got))
 
 
 def _is_of(device: str, identity: str) -> bool:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,15 +23,15 @@ from dra_kit import __version__
 from dra_kit.apiserver.api import SERVER_VERSION, AdmissionAttributes, AdmissionPlugin, Api
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS, Resource
+from dra_kit.diagnosis.support_bundle import HiddenWords
 from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
-    containers,
-    init_containers,
     object_key,
     pod_claims,
     pod_reference,
+    secret_names,
     taint_text,
 )
 from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration
@@ -283,16 +283,34 @@ def recording_started(gates: Release, *, title: str) -> RecordingStarted:
 
 
 _SHORTEST: Final = 4  # letters of a value that is looked for in texts
+_LINE: Final = 8  # letters of a line of a value that is looked for in texts
 _LONGEST_PART: Final = 4_096  # letters of the beginning of a value that is looked for at the end of output
 _MOST_LINES: Final = 200  # of a value that are looked for one by one
+_TEXTS: Final = (
+    "calls",
+    "cause",
+    "causes",
+    "details",
+    "error",
+    "failures",
+    "leftovers",
+    "lines",
+    "message",
+    "running",
+    "text",
+    "why",
+)  # fmt: skip - fields of records that may quote any text
+_Texts = TypeVar("_Texts", str, tuple[str, ...])
 
 
 class SecretRedaction:
-    """Removes the data of the Secrets of a pod from records: environment, commands, output, messages of containers."""
+    """Removes the data of the Secrets of pods from records, also where other records quote it."""
 
     def __init__(self) -> None:
         self._sandbox: Sandbox | None = None
         self._values: dict[str, tuple[str, ...]] = {}  # of pods with Secrets, by UID; the longest first
+        self._all: tuple[str, ...] = ()  # of all pods until the end: what is reported last may quote the first
+        self._hidden = HiddenWords(())  # the same, in the forms in which messages quote them
         self._written: dict[str, str] = {}  # the end of the output of containers, by ID
 
     def read(self, sandbox: Sandbox) -> None:
@@ -304,53 +322,67 @@ class SecretRedaction:
         match record:
             case ContainerStarted():
                 return self._started(record)
-            case ContainerOutput(container=container) if values := self._values.get(container.pod.uid):
-                return replace(record, text=self._output(container.id, record.text, values))
-            case ContainerEnded(container=container):
+            case ContainerOutput(container=container):
+                values = self._values.get(container.pod.uid)
+                return replace(record, text=self._output(container.id, record.text, values)) if values else record
+            case ObjectChanged(object=obj):
+                if record.resource == PODS.full_name and record.change != "DELETED" and not record.existing:
+                    self._learn(obj)  # a copied pod has no container
+                if not self._all or "status" not in obj:
+                    return record
+                return replace(record, object={**obj, "status": self._without_in_messages(obj["status"])})
+            case ContainerEnded(container=container, exit=how):
                 self._written.pop(container.id, None)
-            case ObjectChanged(resource=PODS.full_name, object=pod, change=change) if values := self._values.get(
-                pod["metadata"]["uid"]
-            ):
-                if change == "DELETED":
-                    del self._values[pod["metadata"]["uid"]]
-                status = _without_in_messages(pod.get("status", {}), values)
-                return replace(record, object={**pod, "status": status})
+                return replace(record, exit=replace(how, message=self._safe(how.message)))
             case _:
-                pass
-        return record
+                texts = {name: value for name in _TEXTS if (value := getattr(record, name, None))}
+                return replace(record, **{name: self._safe(value) for name, value in texts.items()})
 
     def _started(self, record: ContainerStarted) -> ContainerStarted:
-        reference = record.container.pod
-        pod = (
-            self._sandbox.informers.objects(PODS).get((reference.namespace, reference.name)) if self._sandbox else None
-        )
-        values = tuple(sorted({*self._read(pod)} if pod else (), key=len, reverse=True))
-        if not values:
-            return record
-        self._values[reference.uid] = values
-        end = record.exit
-        return replace(
-            record,
-            environment={
-                name: REDACTED if value in values else _without(value, values)
-                for name, value in record.environment.items()
-            },
-            command=tuple(_without(word, values) for word in record.command),
-            exit=end and replace(end, message=_without(end.message, values)),
-        )
+        pod, end, given = record.container.pod, record.exit, record.environment
+        present = self._sandbox and self._sandbox.informers.objects(PODS).get((pod.namespace, pod.name))
+        if not present or present["metadata"]["uid"] != pod.uid:  # any value may be that of a Secret
+            self._add(pod.uid, given.values())
+            given, command = dict.fromkeys(given, REDACTED), tuple(REDACTED for _ in record.command)
+            end = end and replace(end, message=end.message and REDACTED)
+            return replace(record, environment=given, command=command, exit=end)
+        self._learn(present)
+        if values := self._values.get(pod.uid):
+            given = {name: REDACTED if value in values else self._safe(value) for name, value in given.items()}
+        end = end and replace(end, message=self._safe(end.message))
+        return replace(record, environment=given, command=self._safe(record.command), exit=end)
 
-    def _read(self, pod: ObjectView) -> Iterator[str]:
-        """Yield the values of all Secrets that a pod refers to: decoded, encoded, and their lines."""
+    def _learn(self, pod: ObjectView) -> None:
+        """Read the values of all Secrets that a pod refers to: decoded, encoded, and their lines."""
         if self._sandbox is None:
             return
-        storage, namespace = self._sandbox.control_plane.server.api.storage, object_key(pod)[0]
-        for name in set(_secret_names(pod)):
+        storage, namespace, found = self._sandbox.control_plane.server.api.storage, object_key(pod)[0], set[str]()
+        for name in set(secret_names(pod)):
             secret = storage.get(SECRETS.full_name, f"{namespace}/{name}")
             for encoded in ((secret.object.get("data") or {}) if secret else {}).values():
                 value = base64.b64decode(encoded).decode(errors="replace")
-                yield from filter(None, (value, value.strip(), encoded, encoded.rstrip("=")))
-                lines = value.splitlines()[:_MOST_LINES]
-                yield from (line.strip() for line in lines if len(line.strip()) >= 2 * _SHORTEST)
+                lines = map(str.strip, value.splitlines()[:_MOST_LINES])
+                found |= {value, value.strip(), encoded, encoded.rstrip("="), *(x for x in lines if len(x) >= _LINE)}
+        self._add(pod["metadata"]["uid"], found)
+        if new := found.difference(self._all, {""}):
+            self._all = tuple(sorted({*self._all, *new}, key=len, reverse=True))
+            self._hidden.add(new)
+
+    def _add(self, uid: str, values: Iterable[str]) -> None:
+        if known := {*self._values.get(uid, ()), *values} - {""}:
+            self._values[uid] = tuple(sorted(known, key=len, reverse=True))
+
+    def _safe(self, value: _Texts) -> _Texts:
+        if isinstance(value, tuple):
+            return tuple(map(self._safe, value))
+        return self._hidden.without_words(_without(value, self._all))
+
+    def _without_in_messages(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {key: self._without_in_messages(item, key) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._without_in_messages(item) for item in value]
+        return self._safe(value) if key == "message" and isinstance(value, str) else value
 
     def _output(self, container: str, text: str, values: Sequence[str]) -> str:
         """Return output without values, also without the parts of one that was written in parts."""
@@ -371,34 +403,11 @@ class SecretRedaction:
         return text
 
 
-def _secret_names(pod: ObjectView) -> Iterator[str]:
-    for container in (*containers(pod), *init_containers(pod)):
-        sources = [entry.get("secretRef") for entry in container.get("envFrom") or ()]
-        sources += [(entry.get("valueFrom") or {}).get("secretKeyRef") for entry in container.get("env") or ()]
-        yield from (source["name"] for source in sources if source and source.get("name"))
-    for volume in pod["spec"].get("volumes") or ():
-        if (secret := volume.get("secret")) and secret.get("secretName"):
-            yield secret["secretName"]
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            if (secret := source.get("secret")) and secret.get("name"):
-                yield secret["name"]
-
-
 def _without(text: str, values: Iterable[str]) -> str:
     for value in values:
         if len(value) >= _SHORTEST:  # shorter ones are part of many words
             text = text.replace(value, REDACTED)
     return text
-
-
-def _without_in_messages(value: Any, values: Sequence[str]) -> Any:
-    if isinstance(value, Mapping):
-        return {
-            key: _without(item, values) if key == "message" and isinstance(item, str) else
-            _without_in_messages(item, values)
-            for key, item in value.items()
-        }  # fmt: skip
-    return [_without_in_messages(item, values) for item in value] if isinstance(value, list) else value
 
 
 def decision_record(decision: SchedulingDecision) -> Record:

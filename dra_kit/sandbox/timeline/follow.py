@@ -33,7 +33,7 @@ from dra_kit.diagnosis.live_cluster import CONSEQUENCES
 from dra_kit.diagnosis.support_bundle import HiddenWords, redact_object, secrets_in_objects, secrets_of_pods
 from dra_kit.errors import Forbidden, NotFound
 from dra_kit.kubernetes.release import KubernetesVersion, Release
-from dra_kit.kubernetes.resource.objects import pod_reference
+from dra_kit.kubernetes.resource.objects import object_key, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.records import (
     ObjectChanged,
@@ -57,8 +57,16 @@ RESOURCES: Final = (
     PODS,
 )
 """What is recorded."""
+_CONFIGURED: Final = (DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES)
+_FIRST: Final[dict[Resource, tuple[Resource, ...]]] = {
+    RESOURCE_CLAIMS: _CONFIGURED,
+    PODS: (*_CONFIGURED, RESOURCE_CLAIMS),
+}
+"""What must be known before the objects of a resource are read: the words that their messages may quote."""
 _NOT_AUTHENTICATED: Final = 401
 _STALE_WORDS: Final = 1_000
+_FREE_TEXT: Final = frozenset({"message", "labels", "networkData"})
+"""Fields that may quote a secret; a word that occurs elsewhere too, such as a node's name, is none there."""
 
 
 class ObjectRedaction:
@@ -70,15 +78,24 @@ class ObjectRedaction:
         self._hidden = HiddenWords(())
 
     def redacted(self, resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
-        """Return an object without secrets; what identifies it is unchanged."""
+        """Return an object without secrets; names, states and references are unchanged, whatever a user hides."""
         words = frozenset(secrets_in_objects([obj]) | (secrets_of_pods([obj]) if resource == PODS else set()))
         if words:
             self._hidden.add(words - self._words.get(object_uid(obj), frozenset()))
             self._words[object_uid(obj)] = words
         cleaned = redact_object(resource.kind, obj)
-        safe: dict[str, Any] = self._hidden.safe_value(cleaned)
-        names = {name: obj["metadata"][name] for name in ("name", "namespace", "uid") if name in obj["metadata"]}
-        return {**safe, "metadata": {**safe["metadata"], **names}}
+        # a node has no messages, and selectors refer to its labels
+        return cleaned if resource == NODES else {key: self._safe(value) for key, value in cleaned.items()}
+
+    def _safe(self, value: Any, *, free: bool = False) -> Any:
+        match value:
+            case Mapping():
+                return {key: self._safe(item, free=free or key in _FREE_TEXT) for key, item in value.items()}
+            case list():
+                return [self._safe(item, free=free) for item in value]
+            case str() if free:
+                return self._hidden.safe_text(value)
+        return value
 
     def forget(self, obj: ObjectView) -> None:
         """Forget the secrets of an object that is gone, once there are many of them."""
@@ -107,23 +124,24 @@ class ClusterRecorder:
 
     Args:
         client: with the right to list and watch; lost connections and expired watches are resumed.
-        file: to write.
+        open_file: opens the file to write, once the cluster has answered.
         namespace: what to record of resources that may not be read in all namespaces.
         alpha: the alpha features of the cluster are on.
-        report: notified of each resource that is not recorded.
+        report: notified of each resource and each object that is not recorded.
     """
 
     def __init__(
         self,
         client: Client,
-        file: RecordFile,
+        open_file: Callable[[], RecordFile],
         *,
         namespace: str,
         alpha: bool = False,
-        report: Callable[[ResourceNotRecorded], object] = lambda _: None,
+        report: Callable[[ResourceNotRecorded | RunReported], object] = lambda _: None,
     ) -> None:
         self._client = client
-        self._file = file
+        self._open_file = open_file
+        self._file: RecordFile | None = None
         self._namespace = namespace
         self._alpha = alpha
         self._report = report
@@ -131,6 +149,7 @@ class ClusterRecorder:
         self._timeline.subscribe(self._write)
         self._redaction = ObjectRedaction()
         self._shown: dict[tuple[str, str], bytes] = {}  # a hash of what was recorded last, by resource and UID
+        self._skipped: set[tuple[str, str]] = set()  # objects that cannot be recorded, like those shown
         self._waiting: dict[str, str] = {}  # the scheduler's last message about each pod, by UID
         self._written = 0
         self._problem = ""
@@ -141,7 +160,7 @@ class ClusterRecorder:
 
         Raises:
             Forbidden: the credentials are rejected, or nothing may be read.
-            ConfigurationError: the cluster does not serve resource.k8s.io/v1.
+            ConfigurationError: the cluster does not serve resource.k8s.io/v1; or as ``open_file``.
             KubeError: the server does not answer at first, or rejects a request.
         """
         ends = {asyncio.create_task(event.wait()) for event in (interrupted, self._failed)}
@@ -150,15 +169,19 @@ class ClusterRecorder:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if discovery.done():
-                self._start(discovery.result(), server)
+                features = discovery.result()
+                self._file = self._open_file()
+                self._start(features, server)
                 settled = {resource: asyncio.Event() for resource in RESOURCES}
-                following = {asyncio.create_task(self._follow(resource, settled[resource])) for resource in RESOURCES}
+                following = {asyncio.create_task(self._follow(resource, settled)) for resource in RESOURCES}
                 tasks |= {*following, asyncio.create_task(self._begin(settled))}
                 await _until_any(ends, following, seconds)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._file is not None:
+                self._file.close()
         return RecordingEnd(self._written, self._problem)
 
     # --- inside
@@ -177,7 +200,7 @@ class ClusterRecorder:
         )
 
     def _write(self, record: Record) -> None:
-        if self._problem:
+        if self._problem or self._file is None:
             return
         try:
             self._file.append(record_line(record))
@@ -200,9 +223,12 @@ class ClusterRecorder:
         ]
         self._timeline.append(RunReported(text="the recording begins", details=(", ".join(counts) or "no objects",)))
 
-    async def _follow(self, resource: Resource, settled: asyncio.Event) -> None:
+    async def _follow(self, resource: Resource, all_settled: Mapping[Resource, asyncio.Event]) -> None:
         """Record the changes of a resource, or that it is not recorded."""
+        settled = all_settled[resource]
         try:
+            for earlier in _FIRST.get(resource, ()):
+                await all_settled[earlier].wait()
             await self._changes(resource, None, settled)
         except NotFound:
             pass  # the release does not have the resource
@@ -251,22 +277,42 @@ class ClusterRecorder:
 
     def _changed(self, resource: Resource, change: ObjectChange, *, existing: bool) -> None:
         key = resource.full_name, object_uid(change.object)
-        obj = self._redaction.redacted(resource, change.object)
+        try:
+            obj = self._redaction.redacted(resource, change.object)
+            content = record_line(ObjectChanged(change="ADDED", resource="", object=obj))
+        except (ValueError, RecursionError):
+            if change.type != "DELETED":
+                self._skip(resource, change.object)
+                return
+            metadata = change.object["metadata"]
+            obj = {"metadata": {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}}
         if change.type == "DELETED":
             self._redaction.forget(change.object)
             self._waiting.pop(key[1], None)
+            self._skipped.discard(key)
             if self._shown.pop(key, None) is not None:
                 self._timeline.append(ObjectChanged(change="DELETED", resource=resource.full_name, object=obj))
             return
+        state = hashlib.blake2b(content, digest_size=16).digest()
+        if self._shown.get(key) == state:
+            return  # only what is not recorded has changed, such as a heartbeat
         kind: Literal["ADDED", "MODIFIED"] = "MODIFIED" if key in self._shown else "ADDED"
         record = ObjectChanged(change=kind, resource=resource.full_name, object=obj, existing=existing)
-        state = hashlib.blake2b(record_line(ObjectChanged(change="ADDED", resource="", object=obj)), digest_size=16)
-        if self._shown.get(key) == state.digest():
-            return  # only what is not recorded has changed, such as a heartbeat
-        self._shown[key] = state.digest()
+        self._shown[key] = state
         self._timeline.append(record)
         if resource == PODS:
             self._decided(obj)
+
+    def _skip(self, resource: Resource, obj: ObjectView) -> None:
+        """Report once that an object is not recorded."""
+        key = resource.full_name, object_uid(obj)
+        if key not in self._skipped:
+            self._skipped.add(key)
+            name = "/".join(filter(None, object_key(obj)))
+            why = "it is nested too deeply, or has invalid Unicode"
+            record = RunReported(text=f"{resource.kind} {name} is not recorded: {why}")
+            self._timeline.append(record)
+            self._report(record)
 
     def _decided(self, pod: ObjectView) -> None:
         """Record what the scheduler decided about a pod since its last change."""

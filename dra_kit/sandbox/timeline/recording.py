@@ -81,7 +81,8 @@ class RecordFile:
     """A private file with one record per line, which never becomes larger than its limit.
 
     An existing file is replaced; a link is not followed. When the file is full, its older half is reduced to the
-    newest record of each thing that still exists, so that what follows can be understood.
+    newest record of each thing that still exists, so that what follows can be understood; the whole of it, if that
+    gains too little.
 
     Args:
         path: of the file.
@@ -104,8 +105,11 @@ class RecordFile:
     def append(self, data: bytes) -> None:
         """Write whole lines."""
         if self._size + len(data) > self._limit:
-            self._reduce()
-            if self._size > self._limit * 3 // 4:  # little was gained, and soon it would be done again
+            most = self._limit * 3 // 4  # above it little is gained, and soon it would be done again
+            self._reduce(self._limit // 2)
+            if self._size > most:
+                self._reduce(0)
+            if self._size > most:
                 if self._fixed:
                     raise OSError(
                         errno.EFBIG, f"the newest state of all objects takes most of {size_text(self._limit)}"
@@ -129,12 +133,12 @@ class RecordFile:
         self._size = os.fstat(descriptor).st_size
         return descriptor
 
-    def _reduce(self) -> None:
-        """Replace the older half by the lines that still hold."""
+    def _reduce(self, newest: int) -> None:
+        """Replace all but so many of the newest bytes by the lines that still hold."""
         latest, begin, count, lost, last = LatestRecords(), 0, 0, 0, None
         new = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.new")
         with self._path.open("rb") as file:
-            while begin < self._size - self._limit // 2 and (line := file.readline()):
+            while begin < self._size - newest and (line := file.readline()):
                 try:
                     last = _decoder().decode(line)
                 except _UNREADABLE:  # another process has written into the file

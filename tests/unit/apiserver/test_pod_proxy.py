@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -30,12 +31,18 @@ class Oven:
         self.received: list[str] = []
         self.server: asyncio.Server | None = None
         self.dialed: list[tuple[str, int]] = []
+        self.silent = False  # it never answers
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = re.search(r"(?i)content-length: (\d+)", head)
         body = await reader.readexactly(int(length[1])) if length else b""
         self.received.append(head + body.decode())
+        if self.silent:
+            self.asked.set()
+            await reader.read()
+            self.left.set()
         writer.write(self.answer)
         writer.close()
 
@@ -87,6 +94,21 @@ async def test_request_reaches_the_pod_without_credentials(http: Http, oven: Ove
     assert lines[-1] == '{"crust": "thin"}'
     assert "secret" not in received
     assert "baker" not in received
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sent", "received"),
+    [("gzip", gzip.compress(b"dough"), None), ("X-Rye", b"dough", "X-Rye")],
+)
+async def test_body_that_is_decompressed_is_not_called_compressed(
+    server: ApiServer, oven: Oven, encoding: str, sent: bytes, received: str | None
+) -> None:
+    headers = {"Content-Encoding": encoding}
+    async with aiohttp.ClientSession(server.url) as session, session.post(f"{PROXY}/", data=sent, headers=headers):
+        head, _, body = oven.received[0].partition("\r\n\r\n")
+
+    assert body == "dough"
+    assert re.findall(r"(?i)content-encoding: (.*)\r\n", head) == ([received] if received else [])
 
 
 @pytest.mark.parametrize(
@@ -162,6 +184,19 @@ async def test_redirection_within_the_pod_stays_there(
         assert (found.status, found.headers["Location"]) == (302, expected)
 
 
+async def test_client_that_leaves_closes_the_connection_to_the_pod(server: ApiServer, oven: Oven) -> None:
+    oven.silent = True
+
+    async with aiohttp.ClientSession(server.url) as session:
+        request = asyncio.ensure_future(session.get(f"{PROXY}/"))
+        await asyncio.wait_for(oven.asked.wait(), 60)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    await asyncio.wait_for(oven.left.wait(), 60)
+
+
 async def test_path_without_a_slash_is_redirected(server: ApiServer, oven: Oven) -> None:
     async with (
         aiohttp.ClientSession(server.url) as session,
@@ -169,6 +204,12 @@ async def test_path_without_a_slash_is_redirected(server: ApiServer, oven: Oven)
     ):
         assert (found.status, found.headers["Location"]) == (301, f"{PROXY}/?x=1")
     assert oven.dialed == []
+
+
+async def test_other_methods_go_on_without_a_slash(http: Http, oven: Oven) -> None:
+    assert (await http("POST", f"{PROXY}?x=1", {}))[:2] == (200, "hello")
+
+    assert oven.received[0].startswith("POST /?x=1 HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize(
@@ -203,18 +244,45 @@ async def test_pod_without_an_address_is_not_reached(client: Client, http: Http,
     assert (status, answer["message"], oven.dialed) == (400, "address not allowed", [])
 
 
+async def target(client: Client, name: str, **changed: str) -> dict[str, str]:
+    """The reference of an endpoint to a pod."""
+    metadata = (await client.get(PODS, name, "default"))["metadata"]
+    return {"kind": "Pod", "namespace": "default", "name": name, "uid": metadata["uid"], **changed}
+
+
+async def endpoints(client: Client, targets: list[tuple[dict[str, str], bool]], **port: int | None) -> None:
+    """Add endpoints to a Service, each with whether it is ready."""
+    slice_ = {
+        "metadata": {"name": "ovens-1", "labels": {"kubernetes.io/service-name": "ovens"}}, "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": ["127.0.0.1"], "conditions": {"ready": ready}, "targetRef": item} for item, ready in targets
+        ],
+        "ports": [{"name": "web", **(port or {"port": 80})}],
+    }  # fmt: skip
+    await client.create(ENDPOINT_SLICES, slice_, "default")
+
+
+@pytest.mark.parametrize("changed", [{"uid": "of-a-former-one"}, {"kind": "VirtualMachine"}, None])
+async def test_service_leads_to_no_other_object_and_no_missing_port(
+    client: Client, http: Http, oven: Oven, changed: dict[str, str] | None
+) -> None:
+    port: dict[str, None] = {} if changed else {"port": None}
+    await endpoints(client, [(await target(client, "pod-1", **(changed or {})), True)], **port)
+
+    status, answer, _ = await http("GET", f"{NAMESPACE}/services/ovens:web/proxy/")
+
+    assert (status, answer["message"]) == (503, 'no endpoints available for service "ovens"')
+    assert oven.dialed == []
+
+
 @pytest.mark.parametrize("name", ["ovens:web", "ovens:8080", "http:ovens:web"])
 async def test_service_leads_to_a_ready_pod(client: Client, http: Http, oven: Oven, name: str) -> None:
     port = {"name": "web", "port": 8080}
     await client.create(SERVICES, {"metadata": {"name": "ovens"}, "spec": {"ports": [port]}}, "default")
-    endpoints = [
-        {"addresses": ["127.0.0.1"], "conditions": {"ready": ready}, "targetRef": {"kind": "Pod", "name": pod_name}}
-        for pod_name, ready in (("pod-1", True), ("pod-2", False), ("gone", True))
-    ]
-    labels = {"kubernetes.io/service-name": "ovens"}
-    slice_ = {"metadata": {"name": "ovens-1", "labels": labels}, "addressType": "IPv4", "endpoints": endpoints,
-              "ports": [{"name": "web", "port": 80}]}  # fmt: skip
-    await client.create(ENDPOINT_SLICES, slice_, "default")
+    await endpoints(client, [
+        (await target(client, "pod-1"), True), (await target(client, "pod-2"), False),
+        ({"kind": "Pod", "namespace": "default", "name": "gone", "uid": "u"}, True),
+    ])  # fmt: skip
 
     assert (await http("GET", f"{NAMESPACE}/services/{name}/proxy/"))[:2] == (200, "hello")
     assert oven.dialed == [("pod-1", 80)]

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.pod_streams import CommandResult, PodStreamUnavailable, StreamOptions
+from dra_kit.apiserver.port_forward import SpdySession, StreamData
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.resources import NODES, PODS
@@ -69,6 +70,9 @@ class FakePods:
         self.result = CommandResult()
         self.missing = ""
         self.server: asyncio.Server | None = None
+        self.dialed, self.hanging = asyncio.Event(), asyncio.Event()
+        self.dialing = asyncio.Event()  # connections are made
+        self.dialing.set()
 
     def find(self, pod: Any, container: str = "", *, attach: bool = False) -> None:
         if self.missing:
@@ -82,6 +86,11 @@ class FakePods:
         return await self.exec(pod, options)
 
     async def dial(self, pod: Any, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self.dialed.set()
+        await self.dialing.wait()
+        if port == 82:
+            self.hanging.set()
+            await asyncio.Event().wait()
         if port != 80:
             raise ConnectionRefusedError(111, "")
         assert self.server is not None
@@ -268,6 +277,114 @@ async def test_tunnel_carries_connections_both_ways(session: aiohttp.ClientSessi
 
     assert b"error forwarding port 81 to pod" in frames
     assert b"connect: connection refused" in frames
+
+
+async def test_client_that_leaves_while_ports_are_connected_closes_them(
+    session: aiohttp.ClientSession, pods: FakePods
+) -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        left.set()
+        writer.close()
+
+    assert pods.server is not None
+    pods.server.close()
+    pods.server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    path, at_once = f"{PATH}/portforward?ports=80,82", aiohttp.ClientWSTimeout(ws_close=0.01)
+    async with session.ws_connect(path, protocols=["v4.channel.k8s.io"], timeout=at_once):
+        await asyncio.wait_for(pods.hanging.wait(), 60)
+
+    await asyncio.wait_for(left.wait(), 60)
+
+
+def opened(client: SpdyClient, stream: int, kind: str, request: int) -> bytes:
+    return client.open(stream, {"streamtype": kind, "port": "80", "requestid": str(request)})
+
+
+def data(stream: int, content: bytes, *, finished: bool = False) -> bytes:
+    return SpdySession.data(stream, content, finished=finished)
+
+
+async def received(socket: aiohttp.ClientWebSocketResponse, *wanted: bytes) -> bytes:
+    """Return frames until each of these has come."""
+    frames = bytearray()
+    while not all(item in frames for item in wanted):
+        frames += await socket.receive_bytes(timeout=60)
+    return bytes(frames)
+
+
+PING = b"\x80\3\0\6\0\0\0\4\0\0\0\x2a"
+
+
+@pytest.mark.usefixtures("pods")
+async def test_tunnel_keeps_few_streams_that_wait_for_their_second_one(session: aiohttp.ClientSession) -> None:
+    client = SpdyClient()
+    async with session.ws_connect(f"{PATH}/portforward", protocols=["SPDY/3.1+portforward.k8s.io"]) as socket:
+        for number in range(200):
+            await socket.send_bytes(opened(client, 2 * number + 1, "data", number))
+        await socket.send_bytes(PING)
+        frames = await received(socket, PING)
+        refused = [number for number in range(200) if SpdySession.reset(2 * number + 1) in frames]
+        assert refused == list(range(128, 200))
+
+        await socket.send_bytes(SpdySession.reset(1))  # makes room for another one
+        for stream, kind in ((401, "data"), (403, "error")):
+            await socket.send_bytes(opened(client, stream, kind, 200))
+        await socket.send_bytes(data(401, b"dough", finished=True))
+        await received(socket, b"<dough>")
+
+
+@pytest.mark.usefixtures("pods")
+async def test_tunnel_resets_a_stream_that_sends_much_without_its_second_one(session: aiohttp.ClientSession) -> None:
+    client = SpdyClient()
+    async with session.ws_connect(f"{PATH}/portforward", protocols=["SPDY/3.1+portforward.k8s.io"]) as socket:
+        await socket.send_bytes(opened(client, 1, "data", 0))
+        for _ in range(10):
+            await socket.send_bytes(data(1, bytes(100_000)))
+        await socket.send_bytes(PING)
+
+        assert SpdySession.reset(1) in await received(socket, PING)
+
+
+@pytest.mark.usefixtures("pods")
+@pytest.mark.parametrize("kind", ["data", "error"])
+async def test_tunnel_takes_one_stream_of_a_kind_for_a_request(session: aiohttp.ClientSession, kind: str) -> None:
+    client = SpdyClient()
+    async with session.ws_connect(f"{PATH}/portforward", protocols=["SPDY/3.1+portforward.k8s.io"]) as socket:
+        for stream in (1, 3):
+            await socket.send_bytes(opened(client, stream, kind, 0))
+        await socket.send_bytes(PING)
+
+        frames = await received(socket, PING)
+        assert (SpdySession.reset(1) in frames, SpdySession.reset(3) in frames) == (False, True)
+
+
+async def test_tunnel_loses_nothing_that_is_sent_while_it_connects(
+    session: aiohttp.ClientSession, pods: FakePods
+) -> None:
+    client, pods.dialing = SpdyClient(), asyncio.Event()
+    dough = bytes(range(256)) * 400
+
+    async def send(socket: aiohttp.ClientWebSocketResponse) -> None:
+        for stream, kind in ((1, "error"), (3, "data")):
+            await socket.send_bytes(opened(client, stream, kind, 0))
+        for _ in range(20):
+            await socket.send_bytes(data(3, dough))
+        await socket.send_bytes(data(3, b"", finished=True))
+
+    async with session.ws_connect(f"{PATH}/portforward", protocols=["SPDY/3.1+portforward.k8s.io"]) as socket:
+        sending = asyncio.create_task(send(socket))
+        await asyncio.wait_for(pods.dialed.wait(), 60)
+        pods.dialing.set()
+        events: list[Any] = []
+        spdy = SpdySession()
+        while not any(isinstance(item, StreamData) and item.stream == 3 and item.finished for item in events):
+            events += spdy.receive(await socket.receive_bytes(timeout=60))
+        await sending
+
+    assert b"".join(item.data for item in events if isinstance(item, StreamData)) == b"<" + dough * 20 + b">"
 
 
 @pytest.mark.usefixtures("pods")

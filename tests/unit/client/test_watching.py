@@ -58,6 +58,12 @@ async def test_watch_yields_changes_and_bookmarks_until_the_server_ends_it() -> 
     }
 
 
+async def test_short_watch_lasts_as_long_as_asked() -> None:
+    async with served(stream()) as wire, wire.client() as client:
+        assert [change async for change in client.watch(PODS, resource_version="7", seconds=2)] == []
+    assert wire.queries[0]["timeoutSeconds"] == "2"
+
+
 async def test_watch_yields_a_change_before_the_next_one_comes() -> None:
     async with served(stream(event("ADDED", {}), hang=True)) as wire, wire.client() as client:
         changes = client.watch(PODS, resource_version="7")

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,17 +24,20 @@ from dra_kit.client.resources import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    SERVICE_ACCOUNTS,
+    Resource,
 )
 from dra_kit.conformance import real_cluster
 from dra_kit.conformance.kubelet import KubeletMetrics
 from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
 from dra_kit.conformance.real_cluster import (
+    LABELS,
     ClusterBench,
     RealClusterSettings,
     judge_in_cluster,
 )
 from dra_kit.conformance.runner import ConformanceReport, RunProgress
-from dra_kit.errors import ConfigurationError, KubeError
+from dra_kit.errors import ConfigurationError, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 
 DRIVER = "gpu.example.com"
@@ -191,9 +195,9 @@ class SimulatedCluster:
 
 
 @asynccontextmanager
-async def cluster(clock: Clock, fault: str = "") -> AsyncIterator[Client]:
+async def cluster(clock: Clock, fault: str = "", made: type[Client] = Client) -> AsyncIterator[Client]:
     """A client of a cluster with a node."""
-    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+    async with ApiServer() as server, made(Credentials(Connection(server.url)), user_agent="tests/1") as client:
         node = SimulatedCluster(client, fault, clock)
         server.serve_logs(node.log)
         await node.publish()
@@ -321,6 +325,103 @@ async def test_an_interrupted_run_leaves_nothing(clock: Clock) -> None:
         assert (await client.list(PODS)).items == []
 
 
+CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu, labels: {a: b}}\nspec: {}\n"
+
+
+class Refusing(Client):
+    """A client that may delete pods by force only, and no class of a run."""
+
+    refused = 0
+
+    @override
+    async def delete(self, resource: Resource, name: str, namespace: str | None = None, **options: Any) -> None:
+        by_force = options.get("grace_period_seconds") == 0
+        if (resource == PODS and not by_force) or (resource == DEVICE_CLASSES and name != "gpu"):
+            self.refused += 1
+            raise Forbidden(f"{name} may not be deleted")
+        await super().delete(resource, name, namespace, **options)
+
+
+@slow
+async def test_what_cannot_be_removed_keeps_nothing_else(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "classes.yaml").write_text(CLASS)
+    told = Told()
+    async with cluster(clock, made=Refusing) as client:
+        assert isinstance(client, Refusing)
+        run = asyncio.create_task(
+            verdict(client, profile(deviceClasses=str(tmp_path / "classes.yaml")), told, only="C3")
+        )
+        while not run.done():
+            clock.ahead += _STEP * bool(client.refused)
+            await asyncio.sleep(0.005)
+        assert [item for item in told.remaining if "may not be deleted" in item] == [
+            "pod-1 may not be deleted", f"{(await left(client))[0]} may not be deleted",
+        ]  # fmt: skip
+        assert (await client.list(PODS)).items == []
+        assert [item["metadata"]["name"] for item in (await client.list(DEVICE_CLASSES)).items] == await left(client)
+
+
+class Recording(Client):
+    """A client that keeps what it created."""
+
+    made: dict[str, dict[str, Any]]
+
+    @override
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        made = await super().create(resource, body, namespace, **options)
+        self.__dict__.setdefault("made", {})[f"{resource.kind} {made['metadata']['name']}"] = made
+        return made
+
+
+@slow
+async def test_all_that_a_killed_run_leaves_has_the_label(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "classes.yaml").write_text(CLASS)
+    async with cluster(clock, made=Recording) as client:
+        assert isinstance(client, Recording)
+        await verdict(client, profile(deviceClasses=str(tmp_path / "classes.yaml")), only="C2")
+        made = {name: item for name, item in client.made.items() if name.startswith(("DeviceClass", "Namespace"))}
+        assert len(made) == 3
+        assert all(LABELS.items() <= item["metadata"]["labels"].items() for item in made.values())
+        assert made["DeviceClass gpu"]["metadata"]["labels"]["a"] == "b"
+
+
+class Unhurried(Client):
+    """A client of a cluster in which a namespace gets its service account once a client has missed it."""
+
+    @override
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, **options: Any
+    ) -> dict[str, Any]:
+        try:
+            made = await super().create(resource, body, namespace, **options)
+        except Forbidden:
+            await self._add_account(body["metadata"]["namespace"])
+            raise
+        if resource == NAMESPACES:
+            await self.delete(SERVICE_ACCOUNTS, "default", made["metadata"]["name"])
+        return made
+
+    @override
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        try:
+            return await super().get(resource, name, namespace)
+        except NotFound:
+            if resource == SERVICE_ACCOUNTS:
+                await self._add_account(namespace)
+            raise
+
+    async def _add_account(self, namespace: str | None) -> None:
+        await super().create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace)
+
+
+@slow
+async def test_a_pod_waits_for_the_service_account_of_its_namespace(clock: Clock) -> None:
+    async with cluster(clock, made=Unhurried) as client:
+        assert statuses(await verdict(client, profile(), only="C3")) == {"C3": "passed"}
+
+
 def sample(name: str, value: int, **labels: str) -> str:
     shown = ",".join(f'{key}="{text}"' for key, text in labels.items())
     return f"{name}{{{shown}}} {value}"
@@ -344,6 +445,27 @@ def test_metrics_of_a_kubelet_show_sockets_and_calls() -> None:
     assert metrics.calls(DRIVER, "NodeUnprepareResources") == {"OK": 3, "Unknown": 2}
 
 
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        (f"/reg/{DRIVER}-reg.sock", True),
+        (f"/reg/{DRIVER}-0b9d8a7e-6c5f-4e3d-9b2a-1f0e9d8c7b6a-reg.sock", True),
+        (f"/reg/{DRIVER}-Zm9_b2Jh-cg-reg.sock", True),
+        (f"/reg/{DRIVER}.sock", True),
+        (f"/reg/v{DRIVER}-reg.sock", False),
+        (f"/reg/v-{DRIVER}-reg.sock", False),
+        (f"/reg/{DRIVER}.cn-reg.sock", False),
+        (f"/reg/{DRIVER}-share-reg.sock", False),
+        (f"/{DRIVER}/other.example.com-reg.sock", False),
+    ],
+)
+def test_a_socket_belongs_to_the_driver_whose_name_it_has(path: str, is_own: bool) -> None:
+    metrics = KubeletMetrics.parse(
+        sample("plugin_manager_total_plugins", 1, socket_path=path, state="actual_state_of_world")
+    )
+    assert metrics.sockets(DRIVER) == [path] * is_own
+
+
 def test_output_of_a_container_is_read_with_values_of_several_lines() -> None:
     text = (
         "noise\n#env\nA=1\0B-2=first\nsecond line\0\n#mounts\n"
@@ -365,8 +487,32 @@ def test_what_only_one_container_has_is_injected() -> None:
     assert injected(without, having) == []
 
 
-def test_names_of_runs_differ() -> None:
-    settings = RealClusterSettings(subject="x", driver=DRIVER, profile=profile())
+def bench() -> ClusterBench:
+    """What checks work with, without a cluster."""
+    settings = RealClusterSettings(subject="x", driver=DRIVER, profile=profile(), poll=0.005)
     client = Client(Credentials(Connection("http://127.0.0.1:1")), user_agent="tests/1")
-    names = {ClusterBench(client, settings, RunProgress()).namespace for _ in range(3)}
-    assert len(names) == 3
+    return ClusterBench(client, settings, RunProgress())
+
+
+def test_names_of_runs_differ() -> None:
+    assert len({bench().namespace for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_wait_outlasts_an_api_server_that_is_away(clock: Clock, ends: bool) -> None:
+    looks = 0
+
+    async def condition() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks > 3 and ends:
+            return True
+        clock.ahead += _STEP
+        raise Unavailable("the API server restarts")
+
+    if ends:
+        assert await bench().until(condition, 60)
+    else:
+        with pytest.raises(Unavailable):
+            await bench().until(condition, 60)
+        assert looks > 10

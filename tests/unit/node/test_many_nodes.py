@@ -95,6 +95,22 @@ async def test_a_device_that_comes_and_goes_is_written_at_a_bounded_pace(
         await asyncio.wait({task})
 
 
+async def test_rejected_writes_have_a_bounded_pace_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.slices.publisher.BURST", 3)
+    monkeypatch.setattr("dra_kit.slices.publisher.PACE", 3600.0)
+    async with publishing(node) as publisher:
+        with node.api.failing(422, "POST", below=SLICES):
+            task = asyncio.create_task(publisher.run(asyncio.Event()))
+            for number in range(3):
+                publish(publisher, f"a-{number}")
+                await eventually(lambda number=number: node.slice_writes() == number + 1)  # type: ignore[misc]
+            publish(publisher, "d")
+            await asyncio.sleep(0.5)  # nothing is to happen, so there is nothing to wait for
+            assert node.slice_writes() == 3
+            task.cancel()
+            await asyncio.wait({task})
+
+
 @given(st.lists(st.floats(0.0, 3 * PACE), min_size=1, max_size=200))
 def test_writes_in_any_period_are_bounded(pauses: list[float]) -> None:
     clock = SimpleNamespace(now=1000.0)

@@ -180,4 +180,4 @@ def test_help_shows_the_authors_settings(target: Path) -> None:
 
 def test_an_unknown_command() -> None:
     assert "No such command 'nodes'; did you mean \"node\"?" in dra_kit("nodes", code=2).stderr
-    assert "No such command 'pizza'; the commands are api, chart, " in dra_kit("pizza", code=2).stderr
+    assert "No such command 'pizza'; the commands are advise, api, chart, " in dra_kit("pizza", code=2).stderr

@@ -120,6 +120,13 @@ def test_capacity_that_is_not_left_is_reported_with_what_is_short() -> None:
     assert texts(where, asking(memory="20Gi")) == {"a": []}
 
 
+def test_a_share_keeps_a_device_that_is_no_longer_shareable_since_1_38() -> None:
+    rules = AllocatorRules.of(Release.parse("1.38"))
+    where = cluster(slice_of(device("a"), device("b")), claims=[SHARING], gates=rules)
+
+    assert texts(where, claim(request("r", 2))) == {"a": ["allocated to default/lunch"], "b": []}
+
+
 def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 

@@ -188,6 +188,37 @@ def test_text_that_looks_like_a_credential_is_redacted(text: str) -> None:
     assert cleaned.endswith("end") or "cut off" in text
 
 
+def test_word_that_is_added_again_costs_nothing() -> None:
+    def comparisons(hidden: HiddenWords) -> int:
+        number = 0
+
+        class Text(str):
+            __slots__ = ()
+
+            def startswith(self, *arguments: Any) -> bool:
+                nonlocal number
+                number += 1
+                return super().startswith(*arguments)
+
+        assert hidden.without_words(Text("mode exclusive, not shared")) == "mode (removed), not shared"
+        return number
+
+    once, often = HiddenWords(["exclusive"]), HiddenWords(())
+    for _ in range(100):
+        often.add(["exclusive"])
+
+    assert comparisons(often) == comparisons(once) > 0
+
+
+def test_secrets_are_found_however_deep_they_are() -> None:
+    parameters: dict[str, Any] = {"recipe": PLANTED["opaque config"]}
+    for _ in range(100_000):
+        parameters = {"more": [parameters]}
+    document = {"spec": {"devices": {"config": [{"opaque": {"parameters": parameters}}]}}}
+
+    assert secrets_in_objects([document]) == {PLANTED["opaque config"]}
+
+
 @pytest.mark.parametrize("secret", ['pass"word"1', "back\\slash\\1", "süß-geheim", "two\nlines", 'key\t"ü"'])
 def test_a_secret_is_redacted_in_its_json_form_too(secret: str) -> None:
     """In logs of JSON, and in errors in them that quote a value."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.devices import DeviceID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.allocator.state import AllocatorState, DeviceUsage
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
+from dra_kit.kubernetes.values.quantity import Quantity
 from tests.unit.kubernetes.allocator.cluster import (
     Document,
     claim,
@@ -26,6 +30,7 @@ from tests.unit.kubernetes.allocator.cluster import (
     zones,
 )
 
+DEVICE = DeviceID("oven", "p", "a")
 NODES = [Node("node-1"), Node("node-2", {"zone": "a"}), Node("node-2", {"zone": "b"})]
 PODS = [[claim(request())], [claim(request("r", 2)), claim(request("s"))], [claim(request("r", None))]]
 SCOPES: list[Document] = [
@@ -77,6 +82,7 @@ def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
             AllocatorRules.of(Release.parse("1.34")),
             AllocatorRules(partitionable_devices=True),
             AllocatorRules.of(Release.parse("1.37")),
+            AllocatorRules.of(Release.parse("1.38")),
         ]
     ),
 )
@@ -92,3 +98,22 @@ def test_incremental_state_equals_new_state(
         kept.publish(new, remove=removed)
 
         assert answers(kept, gates) == answers(AllocatorState(slices=listed, classes=classes), gates)
+
+
+@pytest.mark.parametrize(
+    ("version", "equal"),
+    [("1.37", True), ("1.38", False)],  # by 1.38, both names of one share stand for one amount
+)
+def test_usage_is_equal_if_equally_much_is_consumed(version: str, *, equal: bool) -> None:
+    rules = AllocatorRules.of(Release.parse(version))
+
+    def share(number: int, **amounts: str) -> DeviceRequestAllocationResult:
+        found = {name.replace("_", "/"): Quantity(amount) for name, amount in amounts.items()}
+        return DeviceRequestAllocationResult(
+            request="r", driver="oven", pool="p", device="a", shareID=f"share-{number}", consumed_capacity=found
+        )
+
+    together = DeviceUsage([share(0, mem="1", oven_mem="2")])
+    apart = DeviceUsage([share(0, mem="1"), share(1, oven_mem="2")])
+
+    assert (together.held(DEVICE, rules) == apart.held(DEVICE, rules)) is equal

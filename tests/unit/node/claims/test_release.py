@@ -74,6 +74,29 @@ async def test_a_release_overrides_a_prepare_in_progress(node: Node) -> None:
         assert node.records() == ["lunch"]
 
 
+async def test_a_release_overrides_a_prepare_that_still_waits_for_its_claim(node: Node) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        entered.set()
+        await go_on.wait()
+        return dra.Prepared(env={"A": "1"})
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(slowly))):
+        preparing = asyncio.create_task(node.error(lunch))
+        await entered.wait()
+        waiting = asyncio.create_task(node.error(lunch))  # its call arrives before that of the release
+        releasing = asyncio.create_task(node.unprepare(lunch))
+        await eventually(lambda: node.state()["epochs"])
+        go_on.set()
+        released = "was released while it was being prepared"
+        assert released in await preparing
+        assert released in await waiting
+        await releasing
+        assert node.is_clean()
+
+
 async def test_the_last_of_many_concurrent_prepares_and_releases_wins(node: Node) -> None:
     lunch = node.claim()
     client = None

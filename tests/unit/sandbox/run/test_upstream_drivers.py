@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from dra_kit.sandbox.containers.nri import NriServer
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.upstream import __main__ as upstream
 from tests.upstream.__main__ import OUTCOMES, Example, Place, UpstreamDriver, commands, load_drivers, problem
-from tests.upstream.node import NoContainers
+from tests.upstream.node import NoContainers, wait_for_runtime
 
 DRIVERS = load_drivers()
 
@@ -51,6 +53,48 @@ def test_values_of_an_example_replace_those_of_its_driver(tmp_path: Path) -> Non
     expected = ["sandbox", "--chart", f"{tmp_path}/oven", "--values", f"{values}", "--timeout", "20"]
     assert words == [*expected, "-f", f"{tmp_path}/oven/pod.yaml"]
     assert values.read_text() == "a: 2\nb: 1\n"
+
+
+def test_paths_with_spaces_stay_whole(tmp_path: Path) -> None:
+    sources, scratch = tmp_path / "my sources", tmp_path / "my scratch"
+    example = Example(("pod.yaml",), flags="--set x={sources}/y")
+    driver = UpstreamDriver("1", "--chart {sources} --image a={image}", (example,), judge="A={image} {image}/b {node}")
+    place = Place("oven", driver, sources, scratch)
+    [(_, words)] = commands(driver, place, scratch)
+
+    made, image = f"{sources}/oven", f"{sources}/images/oven"
+    flags = ["--chart", made, "--image", f"a={image}", "--set", f"x={made}/y"]
+    assert words == ["sandbox", *flags, "-f", f"{made}/pod.yaml"]
+    assert place.words(driver.judge) == [f"A={image}", f"{image}/b", "{node}"]
+
+
+@pytest.mark.parametrize(
+    ("action", "only"), [("try", "dra-driver-cpus"), ("try", "dra-driver-cpu,x"), ("judge", "dra-driver-amd")]
+)
+def test_names_that_no_driver_has_are_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], action: str, only: str
+) -> None:
+    arguments = ["tests.upstream", action, str(tmp_path), "--reports", str(tmp_path / "reports"), "--only", only]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        upstream.main()
+
+    assert ended.value.code == 2
+    assert f"no driver to {action} is named {only.rpartition(',')[2]}; known are " in capsys.readouterr().err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("false", "ended with exit code 1"), ("exec sleep 3600", "does not serve NRI within 0 s")],
+)
+def test_no_driver_starts_without_the_runtime_of_its_node(tmp_path: Path, command: str, said: str) -> None:
+    with subprocess.Popen(["/bin/sh", "-c", command]) as runtime:
+        if command == "false":
+            runtime.wait()
+        with pytest.raises(SystemExit, match=said):
+            wait_for_runtime(runtime, tmp_path / "nri.sock", 0)
+        assert runtime.wait(60) != 0
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,15 @@ def test_the_exit_code_counts() -> None:
     assert (output.expected, output.got) == ("contains 'enjoy'", "'cold'")
 
 
+def test_end_of_a_long_output_is_marked_as_such() -> None:
+    pod = {"phase": "Succeeded", "containers": {"eater": {"output": ["enjoy"]}}}
+    facts = StoryFacts({"guest": PodFacts("Succeeded", {"eater": ContainerFacts(0, {}, f"begin{'x' * 300}")})})
+
+    (output,) = compare(expect(pods={"guest": pod}), facts, "ns")
+
+    assert output.got == f"'… {'x' * 300}'"
+
+
 def test_missing_object_is_a_mismatch() -> None:
     pod = {"phase": "Running", "containers": {"eater": {}}}
     expectation = expect(pods={"guest": pod, "waiter": pod}, claims={"lunch": {}})

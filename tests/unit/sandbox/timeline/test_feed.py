@@ -15,6 +15,7 @@ from typing_extensions import override
 import dra_kit as dra
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, SECRETS
 from dra_kit.errors import SandboxError
+from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.records import (
@@ -26,15 +27,20 @@ from dra_kit.sandbox.records import (
     ClusterEnding,
     ContainerEnded,
     ContainerOutput,
+    ContainerReference,
     ContainerStarted,
     DriverEnded,
     DriverLogged,
     DriverStarting,
     ExitStatus,
+    HookFailed,
     ObjectChanged,
+    PodExplained,
     PodScheduled,
     PodUnschedulable,
     Record,
+    RunEnded,
+    RunReported,
 )
 from dra_kit.sandbox.timeline.feed import FILE, DriverLogRecorder, TimelineFeed
 from dra_kit.sandbox.timeline.recording import Recording, Timeline
@@ -161,6 +167,7 @@ async def test_failed_driver_start_is_reported() -> None:
 
 
 SECRET = "correct-horse-battery"
+SETTINGS = SandboxSettings(webhook=False, controller=False)
 
 
 async def test_data_of_secrets_is_not_in_the_file(tmp_path: Path) -> None:
@@ -205,3 +212,64 @@ async def test_data_of_secrets_is_not_in_the_file(tmp_path: Path) -> None:
     assert started.command[-1] == "(removed)"
     assert "pin 4 (removed)\n" in "".join(item.text for item in of(ContainerOutput, recorded))
     assert of(ContainerStarted, shown)[0].environment["RECIPE"] == SECRET
+
+
+async def test_what_a_run_reports_about_a_pod_has_no_data_of_its_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    timeline = Timeline()
+    feed = TimelineFeed(timeline, file)
+    guest = pod("guest", "lunch", "no-such-program", "$(RECIPE)")
+    source = {"secretKeyRef": {"name": "recipes", "key": "recipe"}}
+    guest["spec"]["containers"][0]["env"] = [{"name": "RECIPE", "valueFrom": source}]
+    secret, about = "it's a 'correct' \"horse\"\nand a battery-staple", PodReference("default", "guest", "1")
+    async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), SETTINGS, observers=(feed,)) as sandbox:
+        await sandbox.client.create(
+            SECRETS, {"metadata": {"name": "recipes"}, "stringData": {"recipe": secret}}, "default"
+        )
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch"))
+        await sandbox.client.create(PODS, guest)
+        await until(lambda: b'"ContainerStarted"' in file.read_bytes())
+        await sandbox.client.delete(PODS, "guest", "default", grace_period_seconds=0)
+        await until(lambda: b'"DELETED"' in file.read_bytes())
+    got = f"story: output: expected contains 'x', got {secret!r}"
+    cut = f"story: output: expected contains 'x', got {f'… {secret[-30:]}'!r}"
+    feed.acted(HookFailed(node="node-1", pod=about, message=got))
+    feed.acted(
+        ContainerEnded(
+            node="node-1", container=ContainerReference(about, "eater", "1"), exit=ExitStatus(1, "Error", got)
+        )
+    )
+    timeline.append(RunReported(text=got, details=(cut,)))
+    timeline.append(PodExplained(pod=about, causes=(got,)))
+    timeline.append(RunEnded(passed=False, duration=1.0, failures=(got, cut)))
+    feed.close()
+
+    text = file.read_text()
+    assert "correct" not in text
+    assert "staple" not in text
+    [end] = of(RunEnded, list(Recording(file).records()))
+    assert [item.split("got")[0] for item in end.failures] == ["story: output: expected contains 'x', "] * 2
+
+
+async def test_environment_of_a_pod_that_is_gone_is_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    feed = TimelineFeed(Timeline(), file)
+    async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), SETTINGS, observers=(feed,)) as sandbox:
+        await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
+        await until(lambda: ("default", "guest") in sandbox.informers.objects(PODS))
+        former = ContainerReference(PodReference("default", "guest", "former"), "eater", "1")
+        environment, how = {"RECIPE": SECRET, "EMPTY": ""}, ExitStatus(128, "StartError", f"no {SECRET}")
+        feed.acted(
+            ContainerStarted(
+                node="node-1", container=former, command=("eat", SECRET), environment=environment, exit=how
+            )
+        )
+        feed.acted(ContainerOutput(container=former, text=f"recipe {SECRET}\n", offset=0, size=1))
+    feed.close()
+
+    assert SECRET not in file.read_text()
+    [started] = of(ContainerStarted, list(Recording(file).records()))
+    assert (set(started.environment), len(started.command)) == ({"RECIPE", "EMPTY"}, 2)
+    [output] = of(ContainerOutput, list(Recording(file).records()))
+    assert output.text == "recipe (removed)\n"

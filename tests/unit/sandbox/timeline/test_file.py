@@ -289,6 +289,22 @@ def test_fixed_file_is_full_when_the_objects_alone_need_it(tmp_path: Path) -> No
     assert len(state(Recording(tmp_path / "timeline").records())) > 20
 
 
+def test_fixed_file_is_not_full_of_a_third_however_often_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "timeline"
+    written = [claim(number, f"claim-{number % 30:02}") for number in range(1, 1_001)]
+    limit = len(record_line(written[0])) * 30 * 3
+    file = RecordFile(path, limit, fixed=True)
+    for record in written:
+        file.append(record_line(record))
+        assert path.stat().st_size <= limit
+    file.close()
+
+    found = list(Recording(path).records())
+    assert state(found) == state(written)
+    lost = sum(record.lost for record in found if isinstance(record, RecordsLost))
+    assert lost + sum(not isinstance(record, RecordsLost) for record in found) == len(written)
+
+
 def test_growing_file_keeps_the_state_of_all_objects(tmp_path: Path) -> None:
     path, written = tmp_path / "timeline", [claim(number, f"claim-{number}") for number in range(1, 101)]
     file = RecordFile(path, 16 * KIB)

@@ -21,6 +21,7 @@ from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from dra_kit.client.transport import ClientRequest, Transport
 from dra_kit.errors import Forbidden
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.records import (
@@ -68,20 +69,17 @@ class Follower:
 
     def __init__(self, client: Client, file: Path, size: int) -> None:
         self.file = file
-        self._written = RecordFile(file, size, fixed=True)
         self._interrupted = asyncio.Event()
-        self.recorder = ClusterRecorder(client, self._written, namespace="default")
+        self.recorder = ClusterRecorder(client, lambda: RecordFile(file, size, fixed=True), namespace="default")
         self.ending: asyncio.Task[RecordingEnd] = asyncio.create_task(self.recorder.run(PATIENCE, self._interrupted))
 
     async def stop(self) -> RecordingEnd:
         self._interrupted.set()
-        end = await self.ending
-        self._written.close()
-        return end
+        return await self.ending
 
     def changes(self, resource: str = "") -> list[tuple[str, str]]:
         """The changes of objects so far, with their names."""
-        if not self.file.stat().st_size:
+        if not self.file.exists() or not self.file.stat().st_size:
             return []
         return [
             (record.change, record.object["metadata"]["name"])
@@ -90,7 +88,7 @@ class Follower:
         ]
 
     def begun(self) -> bool:
-        return b'"the recording begins"' in self.file.read_bytes()
+        return self.file.exists() and b'"the recording begins"' in self.file.read_bytes()
 
 
 @pytest.fixture
@@ -173,6 +171,79 @@ async def test_secrets_are_removed_as_from_a_support_bundle(api: Api, tmp_path: 
     assert SECRET not in text
     assert "recipe '(removed)' is unknown" in text
     assert "busybox" not in text
+
+
+async def test_names_and_references_are_recorded_whatever_a_claim_hides(api: Api, tmp_path: Path) -> None:
+    words = ("gpu-node-1", "dra.pizza", "margherita", "Succeeded")
+    hiding = claim("lunch")
+    hiding["spec"]["devices"]["config"][0]["opaque"]["parameters"] = dict(zip("abcd", words, strict=True))
+    result = {"request": "pizza", "driver": "dra.pizza", "pool": "gpu-node-1", "device": "margherita"}
+    labels, spec = {"kubernetes.io/hostname": "gpu-node-1"}, {"nodeName": "gpu-node-1"}
+    condition = {"type": "Ready", "status": "False", "message": "margherita burns"}
+    status = {"phase": "Succeeded", "conditions": [condition]}
+    api.put("resourceclaims", hiding)
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        await until(follower.begun)
+        api.put("nodes", {**node("gpu-node-1"), "metadata": {"name": "gpu-node-1", "labels": labels}})
+        api.put("resourceclaims", claim("dinner", allocation={"devices": {"results": [result]}}))
+        api.put("pods", pod("guest", spec=spec, status=status))
+        await until(lambda: len(follower.changes()) == 4)
+
+    records = Recording(tmp_path / "run.jsonl").records()
+    found = {item.object["metadata"]["name"]: item.object for item in records if isinstance(item, ObjectChanged)}
+    assert found["gpu-node-1"]["metadata"]["labels"] == labels
+    assert found["dinner"]["status"]["allocation"]["devices"]["results"] == [result]
+    assert found["guest"]["spec"]["nodeName"] == "gpu-node-1"
+    assert found["guest"]["status"]["phase"] == "Succeeded"
+    assert found["guest"]["status"]["conditions"][0]["message"] == "(removed) burns"
+
+
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+
+
+async def test_messages_of_pods_are_recorded_once_the_secrets_of_claims_are_known(api: Api, tmp_path: Path) -> None:
+    condition = {"type": "Ready", "status": "False", "message": f"recipe '{SECRET}' is unknown"}
+    api.put("resourceclaims", claim("lunch"))
+    api.put("pods", pod("guest", status={"phase": "Pending", "conditions": [condition]}))
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        with api.failing(503, at=CLAIMS):
+            await until(lambda: api.asked("GET", CLAIMS) >= 2)
+        await until(follower.begun)
+
+    assert follower.changes() == [("ADDED", "lunch"), ("ADDED", "guest")]
+    assert SECRET not in (tmp_path / "run.jsonl").read_text()
+
+
+async def test_claims_that_may_not_be_read_delay_no_pods(api: Api, tmp_path: Path) -> None:
+    api.put("pods", pod("guest"))
+    with api.failing(403, at=CLAIMS), api.failing(403, at=CLAIMS.replace("v1/", "v1/namespaces/default/")):
+        async with following(api.url, tmp_path / "run.jsonl") as follower:
+            await until(follower.begun)
+
+    assert follower.changes() == [("ADDED", "guest")]
+
+
+async def test_object_that_cannot_be_recorded_is_skipped_and_reported(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = 700 if sys.version_info < (3, 12) else 1_000  # as many as can be decoded, but not redacted
+    deep = f'{{"containers":[],"affinity":{"[" * levels}{"]" * levels}}}'
+    item = f'{{"metadata":{{"name":"guest","namespace":"default","uid":"1"}},"spec":{deep}}}'
+    listed, really = f'{{"metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'.encode(), Transport.send
+
+    async def send(transport: Transport, call: ClientRequest) -> bytes:
+        return listed if call.path.startswith("/api/v1/pods") else await really(transport, call)
+
+    monkeypatch.setattr(Transport, "send", send)
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        await until(follower.begun)
+        api.put("pods", pod("waiter"))
+        await until(lambda: ("ADDED", "waiter") in follower.changes())
+
+    assert follower.changes() == [("ADDED", "waiter")]
+    reports = [item.text for item in Recording(tmp_path / "run.jsonl").records() if isinstance(item, RunReported)]
+    reason = "Pod default/guest is not recorded: it is nested too deeply, or has invalid Unicode"
+    assert reports == [reason, "the recording begins"]
 
 
 async def test_heartbeats_of_nodes_are_not_recorded(api: Api, tmp_path: Path) -> None:
@@ -304,6 +375,30 @@ def test_options_that_exclude_or_need_each_other(arguments: tuple[str, ...], mes
 
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(("status", "reason"), [(0, "no connection"), (401, "401")])
+def test_former_recording_stays_if_the_cluster_rejects_or_does_not_answer(
+    api: Api, tmp_path: Path, status: int, reason: str
+) -> None:
+    config, file = api.kubeconfig(tmp_path / "config"), tmp_path / "run.jsonl"
+    file.write_text("former")
+    if not status:
+        api.go_away()
+    with api.failing(401):
+        result = CliRunner().invoke(cli, ["snapshot", "--follow", "-o", str(file), "--kubeconfig", str(config)])
+
+    assert result.exit_code != 0
+    assert reason in result.output
+    assert file.read_text() == "former"
+
+
+def test_file_that_cannot_be_written_is_named(api: Api, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path / "config")
+    result = CliRunner().invoke(cli, ["snapshot", "--follow", "-o", "/proc/run.jsonl", "--kubeconfig", str(config)])
+
+    assert result.exit_code == 2
+    assert "-o /proc/run.jsonl cannot be written: No such file or directory; use another path" in result.output
 
 
 @pytest.mark.processes

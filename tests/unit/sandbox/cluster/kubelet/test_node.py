@@ -89,6 +89,22 @@ async def test_container_that_ignores_sigterm_is_killed_after_the_grace_period(k
     assert report.status.exit.code == 137
 
 
+async def test_debug_container_is_stopped_together_with_the_regular_ones(kitchen: Node) -> None:
+    await kitchen.start(pod(STUBBORN))
+    await kitchen.is_so(lambda: "up" in kitchen.output())
+    told = container("doctor", "sh", "-c", "trap 'echo told; exit' TERM; echo up; while :; do sleep 0.01; done")
+    change = {"spec": {"ephemeralContainers": [told]}}
+    await kitchen.client.patch(
+        PODS, "guest", change, NAMESPACE, content_type=STRATEGIC_MERGE_PATCH, subresource="ephemeralcontainers"
+    )
+    await kitchen.is_so(lambda: "up" in kitchen.output("doctor"))
+
+    await kitchen.delete(grace=100_000)
+
+    await kitchen.is_so(lambda: "told" in kitchen.output("doctor"))
+    await kitchen.leave(grace=0)
+
+
 async def test_pod_without_an_object_is_cleaned_up(kitchen: Node) -> None:
     await kitchen.run()
     await kitchen.leave(grace=0)

@@ -1,16 +1,29 @@
-"""Which Jobs a CronJob starts and removes, without a cluster. The messages are those of Kubernetes 1.37.1."""
+"""Which Jobs a CronJob starts and removes; what an API server that refuses some of it changes.
+
+The messages are those of Kubernetes 1.37.1.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.events import EventRecorder
+from dra_kit.client.resources import CRON_JOBS, EVENTS, JOBS, VALIDATING_ADMISSION_POLICIES, Resource
 from dra_kit.kubernetes.resource.objects import format_time
-from dra_kit.sandbox.controllers.cron_jobs import CronJobPlan, plan_cron_job
+from dra_kit.sandbox.controllers.cron_jobs import CronJobController, CronJobPlan, plan_cron_job
+from dra_kit.sandbox.informers import SharedInformers
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 Object = dict[str, Any]
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
@@ -37,8 +50,10 @@ class Simulation:
     def look(self, minutes: float = 0) -> CronJobPlan:
         self.now += dt.timedelta(minutes=minutes)
         plan = plan_cron_job(self.cron_job, self.jobs, self.now)
-        self.jobs = [job for job in self.jobs if job not in plan.delete]
+        self.jobs = [job for job in self.jobs if job not in (*plan.delete, *plan.replace)]
         status = dict(plan.status)
+        replaced = {job["metadata"]["uid"] for job in plan.replace}
+        status["active"] = [item for item in status["active"] or () if item["uid"] not in replaced] or None
         if plan.create is not None:
             metadata = plan.create["metadata"]
             metadata["uid"] = metadata["name"]
@@ -125,7 +140,7 @@ def test_suspended_cron_job_starts_nothing_until_it_is_resumed() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "active", "events"),
-    [("Allow", 2, []), ("Forbid", 1, ["JobAlreadyActive"]), ("Replace", 1, ["SuccessfulDelete"])],
+    [("Allow", 2, []), ("Forbid", 1, ["JobAlreadyActive"]), ("Replace", 1, [])],
 )
 def test_concurrency_policy(policy: str, active: int, events: list[str]) -> None:
     run = Simulation(concurrencyPolicy=policy)
@@ -226,3 +241,127 @@ def test_a_time_is_used_at_most_once_and_in_order(
             run.end()
     assert run.started == sorted(set(run.started))
     assert {item["uid"] for item in run.status.get("active", ())} >= {job["metadata"]["uid"] for job in run.active}
+
+
+_BINDINGS = Resource(
+    VALIDATING_ADMISSION_POLICIES.group, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)  # fmt: skip
+
+
+class Bakery:
+    """An API server with a controller of CronJobs, which does not permit one verb for Jobs."""
+
+    def __init__(self, server: ApiServer, client: Client) -> None:
+        self._api, self._client = server.api, client
+        self._informers = SharedInformers(client, [CRON_JOBS, JOBS])
+        self._events = EventRecorder(client, controller="cronjob-controller", instance="x")
+        self._controller = CronJobController(client, self._informers, self._events)
+
+    @asynccontextmanager
+    async def open(self, refused: str) -> AsyncIterator[None]:
+        rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": [refused]}
+        metadata = {"name": "closed"}
+        await self._client.create(VALIDATING_ADMISSION_POLICIES, {"metadata": metadata, "spec": {
+            "failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "message": "closed today"}],
+        }})  # fmt: skip
+        binding = {"policyName": "closed", "validationActions": ["Deny"]}
+        await self._client.create(_BINDINGS, {"metadata": metadata, "spec": binding})
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (self._informers.run(), self._controller.run(), self._events.run(asyncio.Event()))
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def add(self, status: Object, **spec: Any) -> Object:
+        """Create a CronJob that is due, and a Job of it with this status."""
+        template = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "main", "image": "x"}]}}}}  # fmt: skip
+        body = {"metadata": {"name": "bake"}, "spec": {
+            "suspend": True, "schedule": "* * * * *", "jobTemplate": template, **spec}}  # fmt: skip
+        made = await self._client.create(CRON_JOBS, body, "default")
+        uid = made["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "bake", "uid": uid, "controller": True}
+        metadata = {"name": "old", "ownerReferences": [owner]}
+        job = await self._client.create(JOBS, {"metadata": metadata, **template}, "default")
+        if status:
+            await self._client.patch(JOBS, "old", {"status": status}, "default", subresource="status")
+        active = [] if status else [{"name": "old", "uid": job["metadata"]["uid"]}]
+        last = format_time(dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+        patch = {"status": {"active": active, "lastScheduleTime": last}}
+        await self._client.patch(CRON_JOBS, "bake", patch, "default", subresource="status")
+        await self._client.patch(CRON_JOBS, "bake", {"spec": {"suspend": False}}, "default")
+        return self.status
+
+    @property
+    def status(self) -> Object:
+        found = self._api.lookup("cronjobs.batch", "default/bake")
+        return (found or {}).get("status") or {}
+
+    def jobs(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self._api.listed("jobs.batch", "default/")]
+
+    async def notes(self, reason: str) -> list[str]:
+        """What Events with a reason say, once there is one."""
+        async with asyncio.timeout(60):
+            while not (found := await self._notes(reason)):  # noqa: ASYNC110 - the API server tells
+                await asyncio.sleep(0.01)
+        return found
+
+    async def _notes(self, reason: str) -> list[str]:
+        return [item["note"] for item in (await self._client.list(EVENTS)).items if item["reason"] == reason]
+
+
+@pytest.fixture
+async def bakery() -> AsyncIterator[Bakery]:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        yield Bakery(server, client)
+
+
+ENDED = {
+    "startTime": "2026-01-01T12:00:00Z",
+    "completionTime": "2026-01-01T12:01:00Z",
+    "conditions": [
+        {"type": type_, "status": "True", "lastTransitionTime": "2026-01-01T12:01:00Z"}
+        for type_ in ("SuccessCriteriaMet", "Complete")
+    ],
+    "succeeded": 1,
+}
+
+
+@pytest.mark.processes  # each has an API server, which takes half a second
+async def test_old_job_that_cannot_be_deleted_stops_nothing(bakery: Bakery) -> None:
+    async with bakery.open("DELETE"):
+        await bakery.add(ENDED, successfulJobsHistoryLimit=0)
+
+        await until(lambda: len(bakery.status.get("active", ())) == 1)
+        assert len(bakery.jobs()) == 2
+        assert bakery.status["lastSuccessfulTime"] == ENDED["completionTime"]
+        assert "closed today" in (await bakery.notes("FailedDelete"))[0]
+
+
+@pytest.mark.processes
+async def test_job_that_cannot_be_replaced_stays_the_only_one(bakery: Bakery) -> None:
+    async with bakery.open("DELETE"):
+        before = await bakery.add({}, concurrencyPolicy="Replace")
+
+        assert "closed today" in (await bakery.notes("FailedDelete"))[0]
+        assert bakery.jobs() == ["old"]
+        assert bakery.status == before
+
+
+@pytest.mark.processes
+async def test_status_is_written_though_no_job_can_be_created(bakery: Bakery) -> None:
+    await bakery.add(ENDED)
+    async with bakery.open("CREATE"):
+        await until(lambda: bakery.status.get("lastSuccessfulTime") == ENDED["completionTime"])
+
+        assert bakery.jobs() == ["old"]
+        assert "closed today" in (await bakery.notes("FailedCreate"))[0]
