@@ -122,7 +122,7 @@ def test_metadata_of_further_kinds_is_checked(tmp_path: Path, place: tuple[str],
         ClusterCopy.read(saved.write(tmp_path / "c.json", [*saved.full_cluster(), quota]))
 
 
-def test_a_consumer_of_a_claim_that_is_no_object_is_refused(tmp_path: Path) -> None:
+def test_a_consumer_of_a_claim_must_be_an_object(tmp_path: Path) -> None:
     objects = saved.full_cluster()
     objects[4]["status"]["reservedFor"] = [None]
 
