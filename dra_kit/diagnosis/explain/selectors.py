@@ -33,7 +33,7 @@ from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSli
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, Likeness, SliceLikeness, UsualGlimpse, likeness_of
 from dra_kit.kubernetes.cel.device import Device
-from dra_kit.kubernetes.cel.environment import STORED
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.explanation import Conjunct, SelectorExplainer
 from dra_kit.kubernetes.cel.failures import CompileFailure
 from dra_kit.kubernetes.cel.parser import parse
@@ -241,7 +241,7 @@ class _Selector:
         self.expression = expression
         self.reads = evaluator.selector_reads(expression)
         self.known: dict[Likeness, tuple[Reason, ...]] = {}
-        self._meter = evaluator.meter
+        self._evaluator = evaluator
 
     @cached_property
     def explainer(self) -> SelectorExplainer:
@@ -250,7 +250,8 @@ class _Selector:
         Raises:
             CelCompileError: the expression is not valid CEL.
         """
-        return SelectorExplainer(compile_selector(self.expression), self._meter)
+        program = compile_selector(self.expression, environment=self._evaluator.environment)
+        return SelectorExplainer(program, self._evaluator.meter)
 
 
 class _Place(Struct, frozen=True):
@@ -353,10 +354,17 @@ class SelectorMismatches:
 
     def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> Remedy:
         """Return what to write instead of a selector that fails for a device, or for all (None)."""
-        help_ = next((mistake.help for mistake in _mistakes(expression, self._cluster.advertised) if mistake.help), "")
+        help_ = next(
+            (
+                mistake.help
+                for mistake in _mistakes(expression, self._cluster.advertised, self._evaluator.environment)
+                if mistake.help
+            ),
+            "",
+        )
         if not help_ and device is not None:
             with suppress(CelRuntimeError):
-                view, parsed = self._view(device), compiled(expression, STORED)
+                view, parsed = self._view(device), compiled(expression, self._evaluator.environment)
                 read = blamed(parsed, view)
                 if read is not None:
                     help_ = (check_presence_first if read.domain == view.driver else begin_with_driver)(parsed, read)
@@ -376,6 +384,7 @@ def _error(error: CelRuntimeError, where: str, expression: str, remedy: Remedy) 
 
 def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the mistakes in the selectors of a claim that gets no devices, and their remedies."""
+    environment = DeviceEnvironment(version=cluster.gates.version)
     choices = [judged for request in requests for judged in request.choices]
     found: list[str] = []
     remedies: list[str] = []
@@ -386,7 +395,7 @@ def wrong_selectors(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> 
         failed = [each.remedy.text for each in reasons if each.remedy and each.remedy.kind is RemedyKind.SELECTOR]
         if failed or not any(verdict.matches for verdict in judged.devices):
             for _, where, text in _selectors(judged.choice):
-                for mistake in _mistakes(text, cluster.advertised):
+                for mistake in _mistakes(text, cluster.advertised, environment):
                     found.append(f"{where}: {mistake.message}")
                     remedies += [_marked(mistake.help, where)] if mistake.help else []
             remedies += failed
@@ -401,8 +410,8 @@ def _selectors(choice: RequestAlternative) -> Iterator[tuple[ReasonKind, str, st
 
 
 @lru_cache(maxsize=64)
-def _mistakes(expression: str, advertised: Advertised | None) -> tuple[Mistake, ...]:
-    return tuple(mistakes(compiled(expression, STORED), advertised))
+def _mistakes(expression: str, advertised: Advertised | None, environment: DeviceEnvironment) -> tuple[Mistake, ...]:
+    return tuple(mistakes(compiled(expression, environment), advertised))
 
 
 def _marked(help_: str, where: str) -> str:

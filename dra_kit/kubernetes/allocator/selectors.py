@@ -48,7 +48,7 @@ class CelEvaluator:
 
     def __init__(self, meter: Meter | None = None, version: KubernetesVersion = NEWEST) -> None:
         self.meter = meter
-        self._version = version
+        self.environment: DeviceEnvironment = DeviceEnvironment(version=version)
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
@@ -64,12 +64,12 @@ class CelEvaluator:
 
     def selector_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """Return the reads of a selector; None if they are unknown, or it does not compile."""
-        program = _compiled_selector(expression, self._version)
+        program = _compiled_selector(expression, self.environment)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derived_reads(self, expression: str) -> tuple[DeviceRead, ...] | None:
         """Return the reads of the expression of a derived attribute; None as for a selector."""
-        program = _compiled_derived(expression, self._version)
+        program = _compiled_derived(expression, self.environment)
         return None if isinstance(program, CelCompileError) else program.reads
 
     def derive(self, expression: str, device: AdvertisedDevice) -> v1.DeviceAttribute:
@@ -93,16 +93,16 @@ class CelEvaluator:
         evaluations = self._devices.get(device)
         if evaluations is None:
             # without a reference to the device, which would never be freed
-            evaluations = self._devices[device] = _Evaluations(device.device, device.id.driver, self._version)
+            evaluations = self._devices[device] = _Evaluations(device.device, device.id.driver, self.environment)
         return evaluations
 
 
 class _Evaluations:
     """The cached results of one device."""
 
-    def __init__(self, device: v1.Device, driver: str, version: KubernetesVersion) -> None:
+    def __init__(self, device: v1.Device, driver: str, environment: DeviceEnvironment) -> None:
         self._device = device
-        self._version = version
+        self._environment = environment
         self._driver = driver
         self._views: dict[bool, DeviceView] = {}
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
@@ -113,7 +113,7 @@ class _Evaluations:
         known = self._selections.get(key)
         if known is None:
             try:
-                program = _valid(_compiled_selector(expression, self._version))
+                program = _valid(_compiled_selector(expression, self._environment))
                 known = program.matches(self.view(sees_sharing=sees_sharing), meter)
             except CelRuntimeError as error:
                 known = error
@@ -126,7 +126,7 @@ class _Evaluations:
         known = self._attributes.get(expression)
         if known is None:
             try:
-                program = _valid(_compiled_derived(expression, self._version))
+                program = _valid(_compiled_derived(expression, self._environment))
                 known = _attribute(program.value(self.view(sees_sharing=True)))
             except CelRuntimeError as error:
                 known = error
@@ -144,7 +144,7 @@ class _Evaluations:
                     attributes={name: value.to_json() for name, value in self._device.attributes.items()},
                     capacity={name: capacity.value for name, capacity in self._device.capacity.items()},
                     allow_multiple_allocations=sees_sharing and bool(self._device.allow_multiple_allocations),
-                    version=self._version,
+                    version=self._environment.version,
                 )
             except ValueError as error:
                 raise CelRuntimeError(str(error)) from error
@@ -165,17 +165,17 @@ def _valid(program: _Program | CelCompileError) -> _Program:
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _compiled_selector(expression: str, version: KubernetesVersion) -> Selector | CelCompileError:
+def _compiled_selector(expression: str, environment: DeviceEnvironment) -> Selector | CelCompileError:
     try:
-        return compile_selector(expression, environment=DeviceEnvironment(version=version))
+        return compile_selector(expression, environment=environment)
     except CelCompileError as error:
         return _without_traceback(error)
 
 
 @lru_cache(maxsize=_PROGRAMS)
-def _compiled_derived(expression: str, version: KubernetesVersion) -> DerivedExpression | CelCompileError:
+def _compiled_derived(expression: str, environment: DeviceEnvironment) -> DerivedExpression | CelCompileError:
     try:
-        return compile_derived(expression, environment=DeviceEnvironment(version=version))
+        return compile_derived(expression, environment=environment)
     except CelCompileError as error:
         return _without_traceback(error)
 

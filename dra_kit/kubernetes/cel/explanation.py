@@ -80,7 +80,7 @@ class SelectorExplainer:
     def __init__(self, program: Selector, meter: Meter | None = None) -> None:
         self._program = program
         self._meter = meter
-        self._conditions = [_Condition(program.text, shown, whole) for shown, whole in _conjuncts(program.root)]
+        self._conditions = [_Condition(program, shown, whole) for shown, whole in _conjuncts(program.root)]
 
     @property
     def is_admitted(self) -> bool:
@@ -129,13 +129,14 @@ def _conjuncts(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
 class _Condition:
     """A condition, compiled to record the values of its subexpressions."""
 
-    def __init__(self, text: str, shown: SyntaxNode, whole: SyntaxNode) -> None:
+    def __init__(self, program: Selector, shown: SyntaxNode, whole: SyntaxNode) -> None:
+        text, version = program.text, program.environment.version
         self._text = shown.text(text)
         self._place = line_and_column(text, shown.start)
         self._interesting = {id(node): node.text(text) for node in _interesting(shown)}
         self._noted: dict[int, str] = {}
-        self._plain = Evaluator(whole)
-        self._evaluator = Evaluator(whole, self._observe)
+        self._plain = Evaluator(whole, version=version)
+        self._evaluator = Evaluator(whole, self._observe, version=version)
 
     def holds(self, device: Device, meter: Meter | None) -> bool:
         try:

@@ -300,7 +300,7 @@ class CronJobController:
             self._report(cron_job, type_, reason, note)
         for job in plan.replace:
             await self._delete(cron_job, job)
-            left = [item for item in status["active"] if item["uid"] != job["metadata"]["uid"]]
+            left = [item for item in status["active"] or () if item["uid"] != job["metadata"]["uid"]]
             status["active"] = left or None
         if plan.create is not None and (made := await self._create(cron_job, plan.create)) is not None:
             status["active"] = [*(status["active"] or ()), _reference(made)]

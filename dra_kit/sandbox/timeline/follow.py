@@ -284,7 +284,7 @@ class ClusterRecorder:
             if change.type != "DELETED":
                 self._skip(resource, change.object)
                 return
-            metadata = change.object["metadata"]
+            content, metadata = b"", change.object["metadata"]
             obj = {"metadata": {name: metadata[name] for name in ("name", "namespace", "uid") if name in metadata}}
         if change.type == "DELETED":
             self._redaction.forget(change.object)

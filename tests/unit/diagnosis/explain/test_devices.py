@@ -266,3 +266,13 @@ def test_a_device_whose_driver_is_not_called_fits_on_nodes_that_can_skip_calls(s
     [asked] = explain(cluster(slice_, nodes=nodes, gates=SKIPPING), claim(request())).requests
 
     assert asked.choices[0].fitting == {skipping: 1}
+
+
+def test_selectors_are_judged_by_the_release_of_the_cluster() -> None:
+    wanted = claim(request("r", 1, selectors=[{"cel": {"expression": "cidr('10.0.0.0/8').isMask()"}}]))
+    newer = cluster(slice_of(device("a")), gates=AllocatorRules.of(Release.parse("1.38")))
+    older = cluster(slice_of(device("a")), gates=AllocatorRules.of(Release.parse("1.37")))
+
+    assert texts(newer, wanted) == {"a": []}
+    [text] = texts(older, wanted)["a"]
+    assert "is not valid CEL" in text

@@ -83,7 +83,7 @@ OF_NODES: Final = [
         second={"held": [HELD, HELD | share("1Gi")]},
     ),
     case(
-        "DeviceUsage.held: tuple(sorted(self._consumed[device].items()))",
+        "DeviceUsage.held: tuple(sorted(self.consumed(device, gates).items()))",
         "held in shares",
         devices=memory("2Gi"),
         claims=asking(),
