@@ -13,7 +13,7 @@ from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, taint_rule_may_cover
-from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes
+from dra_kit.kubernetes.resource.slice_reader import DeviceShape, LazySlice, has_plain_attributes, is_version
 from dra_kit.kubernetes.resource.v1 import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -27,13 +27,11 @@ from dra_kit.kubernetes.resource.v1 import (
     ResourceSliceSpec,
 )
 from dra_kit.kubernetes.values.quantity import INT64_MAX, Amount, Quantity, divide_up
-from dra_kit.kubernetes.values.semver import Version
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9
 _EXACT: Final = Context(prec=MAX_PREC)
 _AMOUNTS: Final = 4096
-_UINT64_MAX: Final = 2**64 - 1
 _Named = TypeVar("_Named")
 
 
@@ -315,17 +313,7 @@ def is_usable(attribute: DeviceAttribute, *, lists: bool) -> bool:
     if single is None and not lists:
         return False
     values = elements(attribute)
-    return bool(values) and all(kind != "version" or _parses(str(value)) for kind, value in values)
-
-
-def _parses(version: str) -> bool:
-    """Return whether a version has numbers of 64 bits at most, as the scheduler's."""
-    try:
-        parsed = Version(version)
-    except ValueError:
-        return False
-    numbers = (parsed.major, parsed.minor, parsed.patch, *map(int, filter(str.isdecimal, parsed.prerelease)))
-    return max(numbers) <= _UINT64_MAX
+    return bool(values) and all(kind != "version" or is_version(str(value)) for kind, value in values)
 
 
 def without_build_metadata(attribute: DeviceAttribute) -> DeviceAttribute:
@@ -384,10 +372,14 @@ class CapacityShare(Struct, frozen=True):
 NOTHING: Final = CapacityShare({}, {})
 
 
+def _full_name(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
+
+
 def normalized(amounts: Mapping[str, _Named], driver: str) -> dict[str, _Named]:
     """Return what each capacity name stands for by full name; one that is written in full wins over a short one."""
-    short = {f"{driver}/{name}": value for name, value in amounts.items() if "/" not in name}
-    return short | {name: value for name, value in amounts.items() if "/" in name}
+    full_last = sorted(amounts.items(), key=lambda item: "/" in item[0])
+    return {_full_name(name, driver): value for name, value in full_last}
 
 
 def asked_and_offered(
@@ -421,11 +413,11 @@ def _as_published(
     Raises:
         AllocationError: ``capacity-named-twice``.
     """
-    spelled = {name if "/" in name else f"{driver}/{name}": name for name in offers}
+    spelled = {_full_name(name, driver): name for name in offers}
     found: dict[str, Quantity] = {}
     asked: dict[str, str] = {}
     for name, amount in requested.items():
-        full = name if "/" in name else f"{driver}/{name}"
+        full = _full_name(name, driver)
         if full in asked:
             first, second = sorted((asked[full], name))
             raise AllocationError(
