@@ -146,12 +146,12 @@ GATES: Final = {
     "DRAFractionalCapacityRange": GateHistory(37, on=38, locked=39, needs=("DRAConsumableCapacity",)),
     "DRAListTypeAttributes": GateHistory(36),
     "DRANodeAllocatableResources": GateHistory(36),
-    "DRAOptionalNodeOperations": GateHistory(37),
+    "DRAOptionalNodeOperations": GateHistory(37, needs=("NodeDeclaredFeatures",)),
     "DRAPartitionableDevices": GateHistory(33, on=36, locked=38),
     "DRAPartitionableDevicesType": GateHistory(37, needs=("DRAPartitionableDevices", "DRAResourcePoolStatus")),
     "DRAPrioritizedList": GateHistory(33, on=34, locked=37),
     "DRAResourceClaimDeviceStatus": GateHistory(32, on=33, locked=37),
-    "DRAResourceClaimGranularStatusAuthorization": GateHistory(36, on=36),
+    "DRAResourceClaimGranularStatusAuthorization": GateHistory(36, on=36, needs=("DRAResourceClaimDeviceStatus",)),
     "DRAResourcePoolStatus": GateHistory(36),
     "DRAWorkloadResourceClaims": GateHistory(36, needs=("GenericWorkload",)),
     "DynamicResourceAllocation": GateHistory(26, on=34, locked=35, removed=38),
@@ -159,7 +159,7 @@ GATES: Final = {
     "NodeDeclaredFeatures": GateHistory(35, on=36, locked=37),
 }
 """The gates that have an effect here."""
-_INERT: Final = {
+INERT_GATES: Final = {
     "DeclarativeValidationBeta": "validation has only one implementation here",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
@@ -253,9 +253,9 @@ class Release(Struct, frozen=True):
         Raises:
             ValueError: the release does not have it, or it has no effect here.
         """
-        if name in _INERT:
+        if name in INERT_GATES:
             raise ValueError(
-                f"{name} is a feature gate of Kubernetes without effect here ({_INERT[name]}); remove it; "
+                f"{name} is a feature gate of Kubernetes without effect here ({INERT_GATES[name]}); remove it; "
                 f"known gates are {', '.join(self._known())}"
             )
         gate = GATES.get(name)
