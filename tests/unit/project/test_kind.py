@@ -65,9 +65,7 @@ class Docker:
 @pytest.fixture
 def docker(tmp_path: Path) -> Docker:
     if not shutil.which("kind"):
-        pytest.skip(
-            "configs of kind are NOT checked by kind itself: install it by `go install sigs.k8s.io/kind@latest`"
-        )
+        pytest.skip("configs of kind are NOT checked by kind itself: install it (kind.sigs.k8s.io)")
     return Docker(tmp_path)
 
 
