@@ -52,6 +52,7 @@ SECTIONS = [
         ],
     ),
     ("Python reference", "reference/api", []),
+    ("Contributing", "contributing", ["kubernetes-release"]),
 ]  # fmt: skip
 """Caption, folder and pages of each group, in reading order."""
 

@@ -2,14 +2,17 @@
 
     python -m tests.cluster [--workers N]
 
-Modules of a node share one Kubernetes; those that need no node run beside them, on their own control plane. Tests that
-need the node to themselves (marker ``alone``) come last. What pytest prints of a module is printed when it is over.
+Modules of a node share one Kubernetes; those that need no node run beside them, on a control plane of their own: one of
+the tool's release, and then one of each other release. Tests that need the node to themselves (marker ``alone``) come
+next, and last the kubelet's modules on a node of another release. What pytest prints of a module is printed when it is
+over.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -19,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.find import NotFound, find
+from tests.cluster.find import Found, NotFound, find
 from tests.cluster.plane import Plane, start
 
 HERE: Final = Path(__file__).parent
@@ -37,6 +40,12 @@ KITCHEN: Final = {
     "test_check.py", "test_conformance.py", "test_controller.py", "test_one_command.py", "test_stories.py",
 }  # fmt: skip
 """Modules whose tests are about the driver kitchen.pizza.example on a node: they run one after the other."""
+OTHER_RELEASES: Final = ("1.34", "1.38")
+"""Releases besides that of the tool whose control planes run :data:`CONTROL_PLANE`."""
+OTHER_NODES: Final = ("1.38",)
+"""Releases besides that of the tool whose nodes run :data:`KUBELET`."""
+KUBELET: Final = {"test_check.py", "test_conformance.py", "test_controller.py", "test_stories.py"}
+"""Modules of a node that another kubelet or scheduler could answer otherwise."""
 _printing = threading.Lock()
 
 
@@ -51,16 +60,33 @@ def main() -> int:
         return _pytest("not long", [HERE], {})
     if found.tool is None or found.running is not None or not found.node:
         return _pytest("not long", [HERE], {})
-    with start(found) as plane, start(replace(found, node=False)) as control_plane:
+    control_plane, without_node = replace(found, node=False), sorted(HERE / name for name in CONTROL_PLANE)
+    with start(found) as plane, ThreadPoolExecutor(options.workers) as workers:
         environment = _environment(plane)
-        with ThreadPoolExecutor(options.workers) as workers, ThreadPoolExecutor(1) as beside:
-            without_node = sorted(HERE / name for name in CONTROL_PLANE)
-            running = [beside.submit(_pytest, "not long", without_node, _environment(control_plane))]
-            running += [workers.submit(_pytest, "not long and not alone", each, environment) for each in _groups()]
-            codes = {each.result() for each in running}
+        running = [workers.submit(_pytest, "not long and not alone", each, environment) for each in _groups()]
+        with start(control_plane) as beside:
+            codes = {_pytest("not long", without_node, _environment(beside))}
+        codes |= {_on_release(release, control_plane, "not long", without_node) for release in OTHER_RELEASES}
+        codes |= {each.result() for each in running}
         codes.add(_pytest("not long and alone", [HERE], environment))
+    modules = sorted(HERE / name for name in KUBELET)
+    codes |= {_on_release(release, found, "not long and not alone", modules) for release in OTHER_NODES}
     failures = codes - {0, NO_TESTS}
     return max(failures) if failures else 0 if 0 in codes else NO_TESTS
+
+
+def _on_release(release: str, found: Found, markers: str, modules: Sequence[Path]) -> int:
+    """Run modules on a cluster of that release, if the tool has it; return pytest's exit code."""
+    assert found.tool is not None
+    assets = [str(found.tool), "assets", "--release", release]
+    missing = subprocess.run(assets, capture_output=True, text=True, check=False)
+    if missing.returncode:
+        reason = (missing.stderr or missing.stdout).strip()
+        print(f"SKIPPED: Kubernetes {release} is NOT tested: {shlex.join(assets)}: {reason}", flush=True)
+        return NO_TESTS
+    print(f"Kubernetes {release}, {'with' if found.node else 'without'} a node:", flush=True)
+    with start(found, ["--release", release]) as plane:
+        return _pytest(markers, modules, _environment(plane))
 
 
 def _groups() -> Iterator[list[Path]]:

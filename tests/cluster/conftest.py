@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from tests.cluster.processes import ip
 
 # a story has several waits of up to three minutes; the first test also waits for the cluster to come up
 TIMEOUT_SECONDS = 900
-OLDEST = "1.34"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,22 +54,6 @@ def helm_plane(plane: Plane) -> Plane:
     if not (plane.binaries / "helm").exists():
         pytest.skip(f"this test needs helm, which is missing in {plane.binaries}")
     return plane
-
-
-@pytest.fixture(scope="session", params=[OLDEST, "newest"])
-def releases(request: pytest.FixtureRequest) -> Iterator[Plane]:
-    """A control plane of the oldest and of the newest release; its nodes are objects without a kubelet."""
-    if request.param == "newest":
-        yield request.getfixturevalue("plane")
-        return
-    try:
-        found = find.find()
-    except find.NotFound as error:
-        pytest.skip(str(error))
-    if found.tool is None:
-        pytest.skip(f"only a cluster tool can start {request.param}; found {found.why}")
-    with start(replace(found, running=None, node=False), ["--release", request.param]) as plane:
-        yield plane
 
 
 @pytest.fixture(scope="session")

@@ -81,19 +81,19 @@ def entry(claim: Mapping[str, Any], driver: str, oven: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def nodes(releases: Plane) -> Iterator[tuple[str, str]]:
+def nodes(plane: Plane) -> Iterator[tuple[str, str]]:
     """Two nodes that take no pods."""
     names = (f"here-{secrets.token_hex(3)}", f"there-{secrets.token_hex(3)}")
     spec = {"unschedulable": True, "taints": [{"key": "example.com/unused", "effect": "NoExecute"}]}
     items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec} for name in names]
-    with releases.holding(*items):
+    with plane.holding(*items):
         yield names
 
 
 @pytest.fixture(scope="module")
-def kitchen(releases: Plane, nodes: tuple[str, str]) -> Iterator[Kitchen]:
+def kitchen(plane: Plane, nodes: tuple[str, str]) -> Iterator[Kitchen]:
     """The driver, as soon as the API server judges by its roles and its policy."""
-    with granted(releases, release="status-policy", driver=DRIVER) as access, everything_else(access):
+    with granted(plane, release="status-policy", driver=DRIVER) as access, everything_else(access):
         kitchen = Kitchen(access, *nodes)
         end = time.monotonic() + DEADLINE_SECONDS
         with kitchen.claim() as claim:

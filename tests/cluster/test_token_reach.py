@@ -42,19 +42,19 @@ POLICIES = (
 
 
 @pytest.fixture(scope="module")
-def installed(releases: Plane) -> Iterator[Mapping[str, Access]]:
-    """The releases, whose roles are in force."""
+def installed(plane: Plane) -> Iterator[Mapping[str, Access]]:
+    """The plane, whose roles are in force."""
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(granted(releases, release=f"tokens-{name}", driver=DRIVER, given=values))
+            name: stack.enter_context(granted(plane, release=f"tokens-{name}", driver=DRIVER, given=values))
             for name, values in RELEASES.items()
         }
 
 
 @pytest.fixture(scope="module")
-def answers(releases: Plane, installed: Mapping[str, Access]) -> Mapping[Attempt, str]:
+def answers(plane: Plane, installed: Mapping[str, Access]) -> Mapping[Attempt, str]:
     """The answers to all attempts; those to DeviceTaintRules only where the server has these."""
-    return asyncio.run(_answers(releases, installed))
+    return asyncio.run(_answers(plane, installed))
 
 
 async def _answers(plane: Plane, installed: Mapping[str, Access]) -> Mapping[Attempt, str]:
@@ -114,8 +114,8 @@ def test_a_token_reaches_what_the_page_says(attempt: Attempt, answers: Mapping[A
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_server_finds_no_error_of_types_in_the_policies(
-    policy: str, releases: Plane, installed: Mapping[str, Access]
+    policy: str, plane: Plane, installed: Mapping[str, Access]
 ) -> None:
     name = f"{installed['strict'].release}-{policy}"
-    until(f"the types of {name}", lambda: releases.type_errors(name) is not None)
-    assert releases.type_errors(name) == {}
+    until(f"the types of {name}", lambda: plane.type_errors(name) is not None)
+    assert plane.type_errors(name) == {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
-from tests.golden.gates import GateFacts, differences, gates_of, main, recorded
+from tests.release.gates import GateFacts, differences, facts_of, gates_of, recorded
 
 SOURCE = """
 const (
@@ -71,16 +71,20 @@ def test_a_gate_that_kubernetes_has_removed_is_named() -> None:
     assert list(differences(facts)) == ["DRADeviceTaints of 1.36 is in GATES, but not in Kubernetes: set 'removed'"]
 
 
-def test_files_are_compared_by_the_release_in_their_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_path_of_a_file_names_its_release(tmp_path: Path) -> None:
     file = tmp_path / "kubernetes@v1.37.1" / "kube_features.go"
     file.parent.mkdir()
     file.write_text(SOURCE)
-    monkeypatch.setattr("sys.argv", ["gates", str(file)])
 
-    assert main() == 1
-    assert "DRAOven of 1.37 is missing" in capsys.readouterr().out
+    assert {fact.release for fact in facts_of([file])} == {"1.37"}
+
+
+def test_a_file_of_no_release_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "kube_features.go"
+    file.write_text(SOURCE)
+
+    with pytest.raises(ValueError, match=r"its path does not name the release; put it in a folder such as v1\.38\.0"):
+        facts_of([file])
 
 
 def test_a_gate_is_refused_without_the_one_it_needs() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import urllib.request
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+
+from dra_kit.kubernetes.resource import schema
+from tests.release.server import fetch
+
+FOLDER: Final = Path(schema.__file__).parent
 
 DOCUMENTS: Final = (
     "api/v1",
@@ -213,7 +217,7 @@ def derive(schemas: dict[str, Any], order: dict[str, list[GoField]]) -> dict[str
     return table
 
 
-def write(table: dict[str, dict[str, Any]], folder: Path) -> None:
+def write(table: dict[str, dict[str, Any]], folder: Path | None = None) -> None:
     """Write one file for each package, one line for each field."""
     packages: dict[str, dict[str, Any]] = defaultdict(dict)
     for name in sorted(table):
@@ -230,23 +234,48 @@ def write(table: dict[str, dict[str, Any]], folder: Path) -> None:
             lines.append(
                 f'  {json.dumps(kind)}: {{"fields": {{' + (f"\n{fields}\n  " if fields else "") + f"}}{rest}}}"
             )
-        (folder / f"{package.replace('/', '.')}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        ((folder or FOLDER) / f"{package.replace('/', '.')}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def main() -> None:
-    """Write the table next to this module."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", required=True, help="address of kubectl proxy")
-    parser.add_argument("--api", required=True, type=Path, help="folder of the Go module k8s.io/api")
-    parser.add_argument("--apimachinery", required=True, type=Path, help="folder of k8s.io/apimachinery")
-    parser.add_argument("--apiextensions", required=True, type=Path, help="folder of k8s.io/apiextensions-apiserver")
-    options = parser.parse_args()
+def table_of(server: str, modules: list[Path]) -> dict[str, dict[str, Any]]:
+    """Return the table of an API server, with order, presence and protobuf numbers from the Go modules of its types.
+
+    What it does not serve stays as it is: servers of older releases do, and those with other feature gates.
+    """
     schemas: dict[str, Any] = {}
+    kept: dict[str, dict[str, Any]] = {}
     for document in DOCUMENTS:
-        with urllib.request.urlopen(f"{options.server}/openapi/v3/{document}", timeout=60) as answer:  # noqa: S310
-            schemas |= json.load(answer)["components"]["schemas"]
-    write(derive(schemas, go_fields([options.api, options.apimachinery, options.apiextensions])), Path(__file__).parent)
+        try:
+            schemas |= fetch(server, f"/openapi/v3/{document}")["components"]["schemas"]
+        except FileNotFoundError as error:
+            package = document.removeprefix("apis/").replace(".k8s.io", "").replace(".authorization/", "/")
+            print(f"{error}: the types of {package} stay as they are", file=sys.stderr)
+            kept |= {name: entry for name, entry in recorded().items() if name.startswith(f"{package}.")}
+    return kept | derive(schemas, go_fields(modules))
 
 
-if __name__ == "__main__":
-    main()
+def recorded() -> dict[str, dict[str, Any]]:
+    """Return the table of dra-kit."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.v*.json")):
+        group, _, version = path.stem.rpartition(".")
+        types = json.loads(path.read_text(encoding="utf-8"))
+        found.update({f"{group}/{version}.{kind}": entry for kind, entry in types.items()})
+    return found
+
+
+def differences(there: dict[str, dict[str, Any]], here: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each type and field that only one side has, or that is described otherwise."""
+    for name in sorted(there.keys() | here.keys()):
+        if name not in here or name not in there:
+            yield f"{name} {'is new' if name not in here else 'has gone'}"
+            continue
+        new, old = there[name]["fields"], here[name]["fields"]
+        for item in sorted(new.keys() | old.keys()):
+            if item not in old or item not in new:
+                yield f"{name}.{item} {'is new' if item not in old else 'has gone'}"
+            elif json.dumps(new[item], sort_keys=True) != json.dumps(old[item], sort_keys=True):
+                yield f"{name}.{item} is {json.dumps(new[item])}, was {json.dumps(old[item])}"
+        rest = [{key: value for key, value in side[name].items() if key != "fields"} for side in (there, here)]
+        if rest[0] != rest[1]:
+            yield f"{name} is {json.dumps(rest[0])}, was {json.dumps(rest[1])}"

@@ -1,16 +1,13 @@
-"""Reads feature gates from the sources of Kubernetes: ``python -m tests.golden.gates FILE…`` prints what differs.
+"""The feature gates of a release, read from ``pkg/features/kube_features.go`` of Kubernetes.
 
-FILE is ``pkg/features/kube_features.go`` of a release, and its folder or a folder above it is named after the release
-(``kubernetes@v1.38.0``). With ``--write``, the gates of all files replace ``tests/data/kubernetes/gates.jsonl``;
-``test_gates.py`` compares that file with the table of :mod:`dra_kit.kubernetes.release`.
+Those of each release are recorded in ``tests/data/kubernetes/gates.jsonl``; ``test_gates.py`` compares them with the
+table of :mod:`dra_kit.kubernetes.release`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -87,7 +84,7 @@ def differences(facts: Iterable[GateFacts]) -> Iterator[str]:
             ("known since", _minor(fact.since), history.known),
         ]
         if any(other.needs for other in facts if other.release == fact.release):  # 1.34 has no table of them
-            # what is always on is needed by nobody
+            # a gate that is always on is not a condition
             needs = {gate for gate in fact.needs if (fact.release, gate) not in locked_gates}
             ours = {gate for gate in history.needs if (fact.release, gate) not in locked_gates}
             compared.append(("needs", needs, ours))
@@ -109,28 +106,25 @@ def recorded() -> list[GateFacts]:
     return [GateFacts(**line | {"needs": tuple(line["needs"])}) for line in files.read(RECORDED)]
 
 
-def main() -> int:
-    """Print the differences; return 1 if there are any."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="kube_features.go of a release")
-    parser.add_argument("--write", action="store_true", help=f"also write {RECORDED.name}")
-    options = parser.parse_args()
+def facts_of(files: Iterable[Path]) -> list[GateFacts]:
+    """Return the gates of each file.
+
+    Raises:
+        ValueError: its path does not name the release.
+    """
     facts: list[GateFacts] = []
-    for file in options.files:
+    for file in files:
         releases = _RELEASE.findall(str(file.resolve()))
         if not releases:
-            parser.error(f"{file}: its path does not name the release; put it in a folder such as v1.38.0")
+            raise ValueError(f"{file}: its path does not name the release; put it in a folder such as v1.38.0")
         facts += gates_of(file.read_text(), releases[-1])
-    if options.write:
-        RECORDED.write_text("".join(json.dumps(fact._asdict()) + "\n" for fact in facts))
-    found = list(differences(facts))
-    print("\n".join(found) or f"{len(facts)} gates as in GATES")
-    return int(bool(found))
+    return facts
+
+
+def write(facts: Iterable[GateFacts]) -> None:
+    """Replace the recorded gates."""
+    RECORDED.write_text("".join(json.dumps(fact._asdict()) + "\n" for fact in facts))
 
 
 def _minor(release: str) -> int:
     return KubernetesVersion(1, int(release.partition(".")[2])).minor
-
-
-if __name__ == "__main__":
-    sys.exit(main())
