@@ -61,6 +61,11 @@ class Plane:
         """``kubectl get … -o json``, parsed."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
 
+    def versions(self, group: str) -> set[str]:
+        """The versions of an API group that are served."""
+        lines = self.kubectl("api-versions").stdout.splitlines()
+        return {version for name, _, version in (line.partition("/") for line in lines) if name == group}
+
     def create(self, *items: object, namespace: str = "") -> None:
         """Create objects."""
         place = ("--namespace", namespace) if namespace else ()

@@ -10,4 +10,4 @@ from tests.unit.admission.policy.table import differences, installed, refusals
 
 async def test_policies_decide_as_the_node_but_for_what_they_leave_to_it(plane: Plane) -> None:
     async with Client(await load_credentials(plane.kubeconfig), user_agent="tests/1") as client, installed(client):
-        assert differences(await refusals(client)) == []
+        assert differences(await refusals(client, plane.versions("resource.k8s.io"))) == []

@@ -168,7 +168,9 @@ def test_labels_do_not_come_in_by_the_status(kitchen: Kitchen) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_an_allocation_is_not_taken_away(kitchen: Kitchen, version: str) -> None:
+def test_an_allocation_is_not_taken_away(plane: Plane, kitchen: Kitchen, version: str) -> None:
+    if version not in plane.versions("resource.k8s.io"):
+        pytest.skip(f"resource.k8s.io/{version} is not served")
     with kitchen.claim() as claim:
         answer = kitchen.rights().patch_status(claim, {"allocation": None, "devices": None}, version=version)
         after = kitchen.status_of(claim)
