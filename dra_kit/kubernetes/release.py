@@ -92,6 +92,8 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    QUANTITIES_STOP_AT_INT64 = auto()
+    """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
 
 
 _CHANGED: Final = {
@@ -112,6 +114,7 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.QUANTITIES_STOP_AT_INT64: 38,
 }
 """The first minor release with each change."""
 
