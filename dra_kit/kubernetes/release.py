@@ -138,7 +138,7 @@ class Change(Enum):
     UNKNOWN_PATHS_GET_A_STATUS = auto()
     """The API server answers a path that it does not serve with a Status; before, with text."""
     WRONG_VERSIONS_ARE_INVALID = auto()
-    """The API server refuses to get an object at a ``resourceVersion`` that is no number with 422; before, with 500."""
+    """The API server refuses to get an object at a ``resourceVersion`` that is not a number with 422, not 500."""
     STATUSES_HAVE_VERSIONS = auto()
     """A Status that confirms a deletion, an eviction or a binding has the resource version of that change."""
     LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS = auto()

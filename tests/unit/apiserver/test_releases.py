@@ -122,7 +122,7 @@ async def test_last_update_answers_with_the_version_of_the_deletion(version: str
 
 @pytest.mark.parametrize(("version", "code"), [("1.37", 500), ("1.38", 422)])
 @pytest.mark.parametrize("asked", ["abc", "-1", "٣", "18446744073709551616", "9" * 5_000])
-async def test_object_at_a_version_that_is_no_number(version: str, code: int, asked: str) -> None:
+async def test_object_at_a_version_that_is_not_a_number(version: str, code: int, asked: str) -> None:
     async with server_of(version) as http:
         await http("POST", MAPS, config_map())
         of_object = await http("GET", f"{MAPS}/settings?resourceVersion={asked}")
