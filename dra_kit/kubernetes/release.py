@@ -38,6 +38,11 @@ class KubernetesVersion(NamedTuple):
         return self.minor >= _CHANGED[change]
 
     @property
+    def published(self) -> str:
+        """The version of a binary of this release, as ``/version`` and Nodes have it: ``v1.37.1``."""
+        return _PUBLISHED.get(self.minor, f"v{self}.0")
+
+    @property
     def before(self) -> KubernetesVersion:
         """The release before this one."""
         return KubernetesVersion(self.major, self.minor - 1)
@@ -53,6 +58,8 @@ NEWEST: Final = KubernetesVersion(1, 37)
 
 
 _VERSION: Final = re.compile(r"v?1\.(?P<minor>[0-9]{1,3})(?![0-9])")
+_PUBLISHED: Final = {34: "v1.34.2", 36: "v1.36.2", 37: "v1.37.1", 38: "v1.38.0-beta.0"}
+"""The versions whose answers are known, by minor release."""
 
 
 class Change(Enum):
@@ -92,6 +99,54 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    QUANTITIES_STOP_AT_INT64 = auto()
+    """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
+    NAMES_HAVE_ONE_SLASH = auto()
+    """Names of attributes and capacities have at most one slash; before, names with two were not checked."""
+    REQUESTED_CAPACITIES_ARE_CHECKED = auto()
+    """Capacities in requests and results have valid names, amounts from 0 on, and at most 32 entries."""
+    VERSIONS_HAVE_18_DIGITS = auto()
+    """A number in a version attribute has at most 18 digits."""
+    DEVICES_HAVE_ONE_SELECTOR_TERM = auto()
+    """The node selector of a device has exactly one term, as that of a slice."""
+    CAPACITY_KEYS_ARE_NAMES = auto()
+    """A ``capacityKey`` that is not a name is reported as such; before, as not found."""
+    DEVICE_LISTS_ARE_ONE_UNIT = auto()
+    """An update checks all devices of a slice or, unchanged, none; before, parts of each device."""
+    MULTIPLIERS_ARE_DECLARED = auto()
+    """The rule that ``capacityKey`` and ``capacityMultiplier`` go with each other is declarative."""
+    CONDITIONS_ARE_A_MAP = auto()
+    """The rule that conditions have different types is declarative, and shows the whole condition."""
+    OWNERS_ARE_DECLARED = auto()
+    """The rule about required fields of owners is declarative, and has no text."""
+    PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
+    """The priority of a PodGroup may be above 1,000,000,000."""
+    EMPTY_SELECTORS_WARN = auto()
+    """The API server warns about a DeviceTaintRule that selects every device."""
+    REGISTRATIONS_ARE_CHECKED = auto()
+    """The kubelet refuses plugins with an invalid driver name, or an endpoint that is not a plain, absolute path."""
+    TOLERATIONS_WITHOUT_EFFECT_PROTECT = auto()
+    """A toleration without effect protects from eviction, too; before, it only let the pod be scheduled."""
+    EXTENDED_RESOURCES_ARE_EVICTED = auto()
+    """Pods are also evicted from devices that they use through extended resources."""
+    DELETED_PODS_ARE_NOT_COUNTED = auto()
+    """A rule does not count pods as evicted that another client deleted."""
+    NEGATIVE_SHARES_STOP_THE_SCHEDULER = auto()
+    """No claim is allocated while another one consumes a negative amount."""
+    REMOVALS_TAKEN_BACK = auto()
+    """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
+    UNKNOWN_PATHS_GET_A_STATUS = auto()
+    """The API server answers a path that it does not serve with a Status; before, with text."""
+    WRONG_VERSIONS_ARE_INVALID = auto()
+    """The API server refuses to get an object at a ``resourceVersion`` that is not a number with 422, not 500."""
+    STATUSES_HAVE_VERSIONS = auto()
+    """A Status that confirms a deletion, an eviction or a binding has the resource version of that change."""
+    LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS = auto()
+    """The update that removes an object answers with the resource version of the deletion; before, with the former."""
+    ALL_CHANGEABLE_FIELDS_ARE_NAMED = auto()
+    """The error of a wrong update of a pod also names the fields that may change while it has scheduling gates."""
+    IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
+    """An error about immutable metadata has the value null; before, the refused one."""
 
 
 _CHANGED: Final = {
@@ -112,6 +167,30 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.QUANTITIES_STOP_AT_INT64: 38,
+    Change.NAMES_HAVE_ONE_SLASH: 38,
+    Change.REQUESTED_CAPACITIES_ARE_CHECKED: 38,
+    Change.VERSIONS_HAVE_18_DIGITS: 38,
+    Change.DEVICES_HAVE_ONE_SELECTOR_TERM: 38,
+    Change.CAPACITY_KEYS_ARE_NAMES: 38,
+    Change.DEVICE_LISTS_ARE_ONE_UNIT: 38,
+    Change.MULTIPLIERS_ARE_DECLARED: 38,
+    Change.CONDITIONS_ARE_A_MAP: 38,
+    Change.OWNERS_ARE_DECLARED: 38,
+    Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
+    Change.EMPTY_SELECTORS_WARN: 38,
+    Change.REGISTRATIONS_ARE_CHECKED: 38,
+    Change.TOLERATIONS_WITHOUT_EFFECT_PROTECT: 38,
+    Change.EXTENDED_RESOURCES_ARE_EVICTED: 38,
+    Change.DELETED_PODS_ARE_NOT_COUNTED: 38,
+    Change.NEGATIVE_SHARES_STOP_THE_SCHEDULER: 38,
+    Change.REMOVALS_TAKEN_BACK: 38,
+    Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
+    Change.WRONG_VERSIONS_ARE_INVALID: 38,
+    Change.STATUSES_HAVE_VERSIONS: 38,
+    Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
+    Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
+    Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
 }
 """The first minor release with each change."""
 
@@ -244,6 +323,10 @@ class Release(Struct, frozen=True):
         """The gates that kubelets declare in ``status.declaredFeatures``."""
         return tuple(name for name in _DECLARED if name in self.enabled)
 
+    def has(self, change: Change) -> bool:
+        """Return whether a rule has changed in this release or before."""
+        return self.version.has(change)
+
     def __contains__(self, name: str) -> bool:
         return name in self.enabled
 
@@ -278,3 +361,7 @@ class Release(Struct, frozen=True):
             name for name, gate in GATES.items()
             if gate.known <= minor and (gate.removed is None or minor < gate.removed)
         )  # fmt: skip
+
+
+UNMODIFIED: Final = Release.of()
+"""The newest release, with its default gates."""

@@ -27,6 +27,7 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import read_object
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
 from dra_kit.kubernetes.resource.new_object import apply_defaults
 from dra_kit.kubernetes.resource.validation.fields import validate_object_meta
@@ -98,6 +99,7 @@ async def create_object(
     if managed_fields is None:
         # a create does not own status fields of a kind with a status subresource, even if the status is stored
         written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
+        written["metadata"] = {key: value for key, value in obj["metadata"].items() if key not in _SET_BY_DELETION}
         managed_fields = tracked_fields(None, written, write.type_name, write.manager("Update", context.now))
     obj = api.to_storage(kind, obj, api_version)
     _set_namespace(obj, kind, request)
@@ -113,7 +115,7 @@ async def create_object(
     meta.pop("resourceVersion", None)
     fill_for_create(obj, kind, context.now)
     kind.strategy.prepare_for_create(obj, context)
-    errors = validate(obj, kind)
+    errors = validate(obj, kind, context.gates)
     errors += kind.strategy.validate(obj, context)
     write.invalid(meta.get("name") or "", kind.strategy.reported(errors, context))
     context.warnings += kind.strategy.warnings(obj, None, context)
@@ -242,13 +244,14 @@ async def replace_object(
         kind.strategy.permit(obj, old, context)
     obj = _prepared(write, obj, old, context)
     fill_for_update(obj, old)
-    errors = validate_update(obj, old) + validate(obj, kind)
+    errors = validate_update(obj, old, api.gates) + validate(obj, kind, context.gates)
     if write.subresource == "status":
         errors += kind.strategy.validate_status(obj, old, context)
     else:
         errors += kind.strategy.validate_update(obj, old, context)
     write.invalid(name, kind.strategy.reported(errors, context))
-    context.warnings += kind.strategy.warnings(obj, old, context)
+    if write.subresource != "status":
+        context.warnings += kind.strategy.warnings(obj, old, context)
     obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
@@ -318,7 +321,9 @@ def _store(write: WriteRequest, stored: StoredObject, obj: Object, context: Stra
     )
     if finished:
         if not write.options.dry_run:
-            api.storage.delete(kind.resource, key)
+            deleted = api.storage.delete(kind.resource, key)
+            if api.gates.version.has(Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS):
+                meta["resourceVersion"] = str(deleted.revision)
         return write.answer(obj, context)
     if obj == stored.object:
         return write.answer(stored, context)
@@ -350,10 +355,13 @@ def deduplicate_owners(obj: Object) -> list[str]:
     return [warning + ",".join(repeated)]
 
 
+_SET_BY_DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
+
+
 def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
     """Set the fields that only the server sets."""
     metadata = obj["metadata"]
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+    for name in (*_SET_BY_DELETION, "selfLink", "managedFields"):
         metadata.pop(name, None)
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now
@@ -368,7 +376,7 @@ def fill_for_update(obj: Object, old: Object) -> None:
     metadata, before = obj["metadata"], old["metadata"]
     for name in ("generation", "selfLink", "creationTimestamp"):
         _take(metadata, before, name)
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+    for name in _SET_BY_DELETION:
         if name in before:
             _take(metadata, before, name)
     if not metadata.get("uid"):
@@ -382,12 +390,13 @@ def _take(metadata: Object, before: Object, name: str) -> None:
         metadata.pop(name, None)
 
 
-def validate(obj: Object, kind: Kind) -> list[FieldError]:
+def validate(obj: Object, kind: Kind, release: Release) -> list[FieldError]:
     """Check the metadata of new and changed objects."""
-    return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=kind.strategy.name_problems)
+    problems = kind.strategy.name_problems
+    return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=problems, release=release)
 
 
-def validate_update(obj: Object, old: Object) -> list[FieldError]:
+def validate_update(obj: Object, old: Object, release: Release) -> list[FieldError]:
     """Check changed metadata: identity is immutable, and a deletion that has begun cannot be blocked."""
     metadata, before = obj["metadata"], old["metadata"]
     errors: list[FieldError] = []
@@ -397,6 +406,7 @@ def validate_update(obj: Object, old: Object) -> list[FieldError]:
             found = f"[]string{{{', '.join(map(go_quote, added))}}}"  # as Go prints it
             detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {found}"
             errors.append(forbidden("metadata.finalizers", detail))
-    identity = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+    identity = ("name", "namespace", "uid", *_SET_BY_DELETION)
     changed = [name for name in identity if metadata.get(name) != before.get(name)]
-    return errors + [invalid(f"metadata.{name}", metadata.get(name), IMMUTABLE) for name in changed]
+    shown = {} if release.version.has(Change.IMMUTABLE_METADATA_IS_NOT_SHOWN) else metadata
+    return errors + [invalid(f"metadata.{name}", shown.get(name), IMMUTABLE) for name in changed]
