@@ -160,7 +160,8 @@ class DevSession:
     async def _run_sandbox(self) -> int:
         development = self._development
         # taken first: what is changed while the cluster starts is seen
-        watch = FileWatcher(development.folders, [*development.files, *self._manifests.paths], without=development.record)
+        files = [*development.files, *self._manifests.paths]
+        watch = FileWatcher(development.folders, files, without=development.record)
         header = recording_started(development.settings.gates, title=self._driver)
         feed = TimelineFeed(self._timeline, development.record, header=header, driver_log=False)
         sandbox = Sandbox(development.driver, development.settings, observers=(feed,))
