@@ -256,6 +256,57 @@ async def test_a_claim_that_a_quota_forbids_is_the_reason_why_a_pod_waits(tmp_pa
     assert "exceeded quota: limits" in text
 
 
+@pytest.mark.parametrize(
+    ("remedy", "message"),
+    [
+        ("kind: [", "remedy.yaml"),
+        ("a: b", "document 1 lacks apiVersion"),
+        ("# nothing", "no Kubernetes object found"),
+        (
+            "{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu}, spec: {suitable: true}}",
+            'unknown field "spec.suitable"',
+        ),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}, spec: {}}", 'namespaces "b" not found'),
+        ("{apiVersion: example.com/v1, kind: Pizza, metadata: {name: a}}", "has no kind Pizza of example.com/v1"),
+    ],
+)
+def test_an_invalid_remedy_is_refused_before_anything_is_scheduled(tmp_path: Path, remedy: str, message: str) -> None:
+    (file := tmp_path / "remedy.yaml").write_text(remedy)
+    saved.write(tmp_path / "saved.json", saved.full_cluster())
+
+    result = CliRunner().invoke(cli, ["sandbox", "--from", str(tmp_path / "saved.json"), "-f", str(file)])
+
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "in one process" not in result.output
+
+
+async def test_a_remedy_may_need_what_it_brings_itself(tmp_path: Path) -> None:
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "pizzas.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "pizzas", "kind": "Pizza"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        },
+    }
+    objects: list[Object] = [
+        {"apiVersion": "example.com/v1", "kind": "Pizza", "metadata": {"name": "a", "namespace": "new"}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}},
+        definition,
+    ]
+
+    code, text = await run(tmp_path, saved.full_cluster()[:3], files=manifests(tmp_path, *objects))
+
+    assert code == 0
+    assert "applied to the copy: 3 objects" in text
+
+
 async def test_a_rule_of_the_remedy_evicts_pods_of_the_copy(tmp_path: Path) -> None:
     code, text = await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, evict("gpu-1")))
 
