@@ -281,7 +281,7 @@ def _explain(history: PageHistory) -> None:
 @click.argument("destination", metavar="[PATH]", type=path(), required=False)
 @source_options
 @click.option("--alpha", is_flag=True, help="record that the cluster's alpha features of resource.k8s.io are on")
-@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of --namespace")
+@click.option("--all-events", is_flag=True, help="save or record Events of all namespaces, not only of --namespace")
 @click.option("--follow", is_flag=True, help="record all changes into the file of -o, until Ctrl-C")
 @click.option("-o", "--output", type=NewFile(), metavar="FILE", help="with --follow: the file, for 'dra-kit replay'")
 @click.option(
@@ -303,8 +303,8 @@ def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) ->
     or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
     Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
 
-    With --follow, the command records how these objects change, without Events, for 'dra-kit replay'. Opaque
-    configuration is removed, as in a support bundle. Resources that you may not list and watch in all namespaces are
+    With --follow, the command records how these objects change, for 'dra-kit replay'. Opaque configuration is removed,
+    as in a support bundle. Resources that you may not list and watch in all namespaces are
     recorded for --namespace, or not at all, which is printed.
 
     Exit code 0: everything is saved; 1: the recording stopped early, because the disk or the file is full, or the
@@ -326,9 +326,8 @@ def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) ->
         return
     if options["output"] is None:
         raise click.UsageError("--follow requires -o FILE: where to record the changes.")
-    if destination is not None or options["all_events"]:
-        what = "PATH" if destination is not None else "--all-events"
-        raise click.UsageError(f"--follow cannot be combined with {what}; it writes the file of -o, without Events.")
+    if destination is not None:
+        raise click.UsageError("--follow cannot be combined with PATH; it writes the file of -o.")
     end = asyncio.run(_follow(options))
     if not end.records and not end.problem:
         click.echo("nothing is recorded: the cluster had not answered", err=True)
@@ -384,7 +383,14 @@ async def _follow(options: Mapping[str, Any]) -> RecordingEnd:
     connection, output, interrupted = credentials.connection, options["output"], _interruption()
     async with Client(credentials, user_agent=f"dra-kit/{__version__} snapshot", timeout=60) as client:
         namespace = options["namespace"] or connection.namespace or "default"
-        recorder = ClusterRecorder(client, open_file, namespace=namespace, alpha=options["alpha"], report=report)
+        recorder = ClusterRecorder(
+            client,
+            open_file,
+            namespace=namespace,
+            all_events=options["all_events"],
+            alpha=options["alpha"],
+            report=report,
+        )
         return await recorder.run(options["seconds"], interrupted, server=connection.server)
 
 

@@ -21,7 +21,14 @@ from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
-from dra_kit.diagnosis.explain.cluster import COPIED_KINDS, KINDS, ClusterDocuments, MissingRight, first_problem, reduced
+from dra_kit.diagnosis.explain.cluster import (
+    COPIED_KINDS,
+    KINDS,
+    ClusterDocuments,
+    MissingRight,
+    first_problem,
+    reduced,
+)
 from dra_kit.diagnosis.explain.subjects import Manifests, Workload
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
