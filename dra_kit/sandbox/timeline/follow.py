@@ -68,7 +68,7 @@ _FIRST: Final[dict[Resource, tuple[Resource, ...]]] = {
 """What must be known before the objects of a resource are read: the words that their messages may quote."""
 _NOT_AUTHENTICATED: Final = 401
 _STALE_WORDS: Final = 1_000
-_FREE_TEXT: Final = frozenset({"message", "note", "labels", "networkData"})
+_FREE_TEXT: Final = frozenset({"annotations", "message", "note", "labels", "networkData"})
 """Fields that may quote a secret; a word that occurs elsewhere too, such as a node's name, is none there."""
 
 
