@@ -300,7 +300,8 @@ def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) ->
     PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
     DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
     conditions of pods, why containers do not run, and mounted folders of kubelet plugins, but no commands, environments
-    or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
+    or images; Events of the namespace, or of all namespaces with --all-events; labels of namespaces, ResourceQuotas and
+    PodGroups, for 'dra-kit sandbox --from PATH'. It saves no Secrets and no ConfigMaps.
     Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
 
     With --follow, the command records how these objects change, for 'dra-kit replay'. Opaque configuration is removed,

@@ -278,7 +278,7 @@ def readable(resource: Resource, body: bytes) -> tuple[bytes, str]:
     """Return a response about objects of a resource without what is nested too deeply to be read.
 
     Returns:
-        the response, and a text that stands in it for what is missing; empty if nothing is.
+        the response, and a text that replaces what is missing; empty if nothing is.
     """
     if resource.group != _OPAQUE_GROUP or resource.plural == _FIXED or not json.is_deeper(body, _DEPTH):
         return body, ""

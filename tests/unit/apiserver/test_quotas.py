@@ -1,4 +1,4 @@
-"""ResourceQuotas: what they count, and what they reject, in the words of kube-apiserver."""
+"""ResourceQuotas: what they count, and what they reject, with the messages of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def refusal(client: Client, resource: Resource, obj: Object) -> str:
     return caught.value.text
 
 
-async def test_one_claim_too_many_is_refused_in_the_words_of_kubernetes(client: Client) -> None:
+async def test_one_claim_too_many_is_rejected_with_the_message_of_kubernetes(client: Client) -> None:
     name = "count/resourceclaims.resource.k8s.io"
     await client.create(QUOTAS, quota({name: "1"}))
     await client.create(RESOURCE_CLAIMS, claim("first"))
@@ -170,7 +170,7 @@ async def test_objects_of_any_kind_are_counted_in_their_namespace(client: Client
     await client.create(CONFIG_MAPS, config_map("third", namespace="other"))
 
 
-async def test_a_changed_quota_counts_anew_and_a_deleted_one_rejects_nothing(client: Client) -> None:
+async def test_a_changed_quota_counts_again_and_a_deleted_one_rejects_nothing(client: Client) -> None:
     await client.create(QUOTAS, quota({"pods": "1"}))
     await client.create(PODS, pod("first"))
     await client.create(CONFIG_MAPS, config_map("settings"))

@@ -189,7 +189,7 @@ def quota(hard: Object, used: Object) -> Object:
     }
 
 
-async def test_a_remedy_that_exceeds_a_quota_is_refused_in_the_words_of_kubernetes(tmp_path: Path) -> None:
+async def test_a_remedy_that_exceeds_a_quota_is_rejected_with_the_message_of_kubernetes(tmp_path: Path) -> None:
     devices = "gpu.deviceclass.resource.k8s.io/devices"
     objects = [*saved.full_cluster(), quota({devices: "3"}, {devices: "3"})]
     more = saved.claim("four")
