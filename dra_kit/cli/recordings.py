@@ -19,7 +19,7 @@ from dra_kit.cli.app import CUT_OFF
 from dra_kit.cli.options import Bytes, NewFile, Seconds, credentials_of, path, source_options
 from dra_kit.client.api import Client
 from dra_kit.client.resources import PODS
-from dra_kit.diagnosis.explain.cluster import COPIED_KINDS, KINDS, ClusterDocuments
+from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, ClusterDocuments
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import check_destination, save
 from dra_kit.errors import ConfigurationError, DraKitError
@@ -351,7 +351,7 @@ def _save(destination: Path, options: Mapping[str, Any]) -> None:
     async def read() -> ClusterDocuments:
         credentials = await credentials_of(options["kubeconfig"], options["context"])
         of = options["namespace"] or credentials.connection.namespace or "default"
-        scope = ReadScope(of, kinds=(*KINDS, *COPIED_KINDS), all_events=options["all_events"])
+        scope = ReadScope(of, kinds=(*KINDS, *COPY_KINDS), all_events=options["all_events"])
         return await read_live(credentials, scope, alpha=options["alpha"])
 
     check_destination(destination)

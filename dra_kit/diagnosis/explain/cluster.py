@@ -331,7 +331,7 @@ KINDS: Final = (
     "Event",
 )
 """The kinds that explanations read."""
-COPIED_KINDS: Final = ("Namespace", "ResourceQuota", "PodGroup")
+COPY_KINDS: Final = ("Namespace", "ResourceQuota", "PodGroup")
 """The kinds that a snapshot has beside them, for copies of the cluster."""
 _METADATA: Final = (
     "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers",

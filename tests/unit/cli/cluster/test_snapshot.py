@@ -15,7 +15,7 @@ from dra_kit.apiserver.server import run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NAMESPACES, POD_GROUPS, RESOURCE_QUOTAS
-from dra_kit.diagnosis.explain.cluster import COPIED_KINDS, KINDS, reduced
+from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, reduced
 from dra_kit.diagnosis.snapshot import load, load_cluster
 from dra_kit.kubernetes.release import Release
 from tests.support.api import Api
@@ -58,7 +58,7 @@ def test_a_snapshot_holds_no_secrets(tmp_path: Path) -> None:
         assert run("snapshot", tmp_path / "saved", "--kubeconfig", config).exit_code == 0
 
     lists = [json.loads(file.read_text()) for file in (tmp_path / "saved").glob("*s.json")]
-    assert {item["kind"] for found in lists for item in found["items"]} <= {*KINDS, *COPIED_KINDS}
+    assert {item["kind"] for found in lists for item in found["items"]} <= {*KINDS, *COPY_KINDS}
 
 
 def test_a_snapshot_has_what_a_copy_needs_of_namespaces_quotas_and_pod_groups(tmp_path: Path) -> None:
