@@ -163,7 +163,7 @@ class SandboxSession:
     async def _check_remedy(self) -> None:
         """Apply the files to a second API server with the saved objects, before anything is scheduled.
 
-        Of files for a copy with charts, only the structure is checked: they may need what the charts install.
+        Beside charts and programs, only the structure of the files is checked: they may need what these install.
 
         Raises:
             ConfigurationError: a file is invalid, or one of its objects would be rejected.
@@ -174,7 +174,7 @@ class SandboxSession:
         if not in_order(files):
             names = ", ".join(map(str, files))
             raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
-        if self._charts:
+        if self._charts or self._settings.commands:
             return
         server = ApiServer(
             gates=self._settings.gates,

@@ -237,6 +237,18 @@ async def test_usage_that_was_saved_counts_objects_that_were_not(tmp_path: Path)
     assert used == {"pods": "10", "secrets": "7"}
 
 
+@pytest.mark.parametrize("spec", [{}, {"hard": None}, {"hard": {"pods": "-1", "memory": "1e400", "count/": "1"}}])
+async def test_a_quota_with_unusual_limits_ends_nothing(tmp_path: Path, spec: Object) -> None:
+    odd = {**quota({}, {}), "spec": spec, "status": {}}
+
+    async with copied(tmp_path, *saved.full_cluster(), odd) as (plane, client):
+        await client.delete(PODS, "first", saved.SPACE)
+        await plane.calm()
+        placed = await client.get(PODS, "third", saved.SPACE)
+
+    assert placed["spec"]["nodeName"] == "gpu-1"
+
+
 async def test_a_claim_that_a_quota_forbids_is_the_reason_why_a_pod_waits(tmp_path: Path) -> None:
     devices = "gpu.deviceclass.resource.k8s.io/devices"
     template: Object = {
