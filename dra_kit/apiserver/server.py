@@ -22,6 +22,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver.admission.node_restriction import restrict_node
 from dra_kit.apiserver.admission.policies import PolicyAdmission
+from dra_kit.apiserver.admission.quotas import QuotaAdmission
 from dra_kit.apiserver.admission.requests import BINDINGS, MUTATING, VALIDATING
 from dra_kit.apiserver.admission.webhooks import LocalWebhooks, WebhookAdmission
 from dra_kit.apiserver.api import AdmissionAttributes, Api, RuntimeConfig
@@ -173,6 +174,10 @@ class ApiServer:
         """Answer ``pods/exec``, ``attach`` and ``portforward`` with the streams of a source."""
         self.api.pod_streams = source
 
+    def enforce_quotas(self) -> None:
+        """Reject objects that exceed a ResourceQuota, and count those that there are; call it before clients write."""
+        self._admission.quotas = QuotaAdmission(self.api)
+
     def call_local_webhooks(self, find: LocalWebhooks) -> None:
         """Call programs for webhooks whose Service they stand for, by namespace and name, instead of its pods."""
         self._admission.webhooks.local = find
@@ -260,10 +265,11 @@ class ApiServer:
 
 
 class AdmissionChain:
-    """The order of admission: limits of kubelets, mutating webhooks, policies, validating webhooks."""
+    """The order of admission: limits of kubelets, mutating webhooks, policies, validating webhooks, quotas."""
 
     def __init__(self) -> None:
         self.webhooks: WebhookAdmission = WebhookAdmission()
+        self.quotas: QuotaAdmission | None = None
         self._policies = PolicyAdmission()
 
     async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
@@ -283,6 +289,8 @@ class AdmissionChain:
             self._policies.review(write, warnings)
         if _any(write, VALIDATING):
             await self.webhooks.validate(write, warnings)
+        if self.quotas is not None:  # last: what it counts is stored at once
+            self.quotas.review(write)
 
 
 def _any(write: AdmissionAttributes, resource: str) -> bool:

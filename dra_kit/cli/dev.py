@@ -48,6 +48,7 @@ _SHARED: Final = (
     "node_files",
     "time_scale",
     "webhook",
+    "record",
     "ui",
     "ui_port",
 )
@@ -169,6 +170,7 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
         ],
         manifests=options["files"],
         log_level=options["log_level"],
+        record=options["record"],
         page=page_port(options),
     )
 

@@ -19,7 +19,7 @@ from dra_kit.cli.app import CUT_OFF
 from dra_kit.cli.options import Bytes, NewFile, Seconds, credentials_of, path, source_options
 from dra_kit.client.api import Client
 from dra_kit.client.resources import PODS
-from dra_kit.diagnosis.explain.cluster import ClusterDocuments
+from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, ClusterDocuments
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import check_destination, save
 from dra_kit.errors import ConfigurationError, DraKitError
@@ -281,7 +281,7 @@ def _explain(history: PageHistory) -> None:
 @click.argument("destination", metavar="[PATH]", type=path(), required=False)
 @source_options
 @click.option("--alpha", is_flag=True, help="record that the cluster's alpha features of resource.k8s.io are on")
-@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of --namespace")
+@click.option("--all-events", is_flag=True, help="save or record Events of all namespaces, not only of --namespace")
 @click.option("--follow", is_flag=True, help="record all changes into the file of -o, until Ctrl-C")
 @click.option("-o", "--output", type=NewFile(), metavar="FILE", help="with --follow: the file, for 'dra-kit replay'")
 @click.option(
@@ -300,11 +300,12 @@ def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) ->
     PATH is a directory, or an archive if it ends in .tar.gz or .tgz. The command saves ResourceSlices, DeviceClasses,
     DeviceTaintRules, claims and their templates; labels, taints and allocatable resources of nodes; requests and
     conditions of pods, why containers do not run, and mounted folders of kubelet plugins, but no commands, environments
-    or images; Events of the namespace, or of all namespaces with --all-events. It saves no Secrets and no ConfigMaps.
+    or images; Events of the namespace, or of all namespaces with --all-events; labels of namespaces, ResourceQuotas and
+    PodGroups, for 'dra-kit sandbox --from PATH'. It saves no Secrets and no ConfigMaps.
     Opaque configuration of claims and classes is saved unchanged. Only you can read the files.
 
-    With --follow, the command records how these objects change, without Events, for 'dra-kit replay'. Opaque
-    configuration is removed, as in a support bundle. Resources that you may not list and watch in all namespaces are
+    With --follow, the command records how these objects change, for 'dra-kit replay'. Opaque configuration is removed,
+    as in a support bundle. Resources that you may not list and watch in all namespaces are
     recorded for --namespace, or not at all, which is printed.
 
     Exit code 0: everything is saved; 1: the recording stopped early, because the disk or the file is full, or the
@@ -326,9 +327,8 @@ def snapshot(ctx: click.Context, /, destination: Path | None, **options: Any) ->
         return
     if options["output"] is None:
         raise click.UsageError("--follow requires -o FILE: where to record the changes.")
-    if destination is not None or options["all_events"]:
-        what = "PATH" if destination is not None else "--all-events"
-        raise click.UsageError(f"--follow cannot be combined with {what}; it writes the file of -o, without Events.")
+    if destination is not None:
+        raise click.UsageError("--follow cannot be combined with PATH; it writes the file of -o.")
     end = asyncio.run(_follow(options))
     if not end.records and not end.problem:
         click.echo("nothing is recorded: the cluster had not answered", err=True)
@@ -351,7 +351,8 @@ def _save(destination: Path, options: Mapping[str, Any]) -> None:
     async def read() -> ClusterDocuments:
         credentials = await credentials_of(options["kubeconfig"], options["context"])
         of = options["namespace"] or credentials.connection.namespace or "default"
-        return await read_live(credentials, ReadScope(of, all_events=options["all_events"]), alpha=options["alpha"])
+        scope = ReadScope(of, kinds=(*KINDS, *COPY_KINDS), all_events=options["all_events"])
+        return await read_live(credentials, scope, alpha=options["alpha"])
 
     check_destination(destination)
     objects = asyncio.run(read())
@@ -383,7 +384,14 @@ async def _follow(options: Mapping[str, Any]) -> RecordingEnd:
     connection, output, interrupted = credentials.connection, options["output"], _interruption()
     async with Client(credentials, user_agent=f"dra-kit/{__version__} snapshot", timeout=60) as client:
         namespace = options["namespace"] or connection.namespace or "default"
-        recorder = ClusterRecorder(client, open_file, namespace=namespace, alpha=options["alpha"], report=report)
+        recorder = ClusterRecorder(
+            client,
+            open_file,
+            namespace=namespace,
+            all_events=options["all_events"],
+            alpha=options["alpha"],
+            report=report,
+        )
         return await recorder.run(options["seconds"], interrupted, server=connection.server)
 
 

@@ -30,6 +30,8 @@ from dra_kit.client.transport import (
     Transport,
     decode_object,
     error_from_status,
+    is_incomplete,
+    readable,
 )
 from dra_kit.errors import ConfigurationError, Gone, Invalid, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.release import OLDEST
@@ -142,6 +144,8 @@ class Client:
             at: a resource version: the objects at that version; empty for the newest state.
             keep: returns the needed part of each object, so that no more than a page of complete objects is in memory.
 
+        Objects that are nested too deeply to be read are left out, which is logged.
+
         Raises:
             Gone: the server no longer has the state at that resource version.
         """
@@ -152,7 +156,8 @@ class Client:
         while True:
             call = ClientRequest.of_collection("list", resource, namespace or "", query=query)
             try:
-                page = await self._object(call)
+                body, mark = readable(resource, await self._transport.send(call))
+                page = decode_object(call, body)
             except Gone:
                 if at or "continue" not in query:
                     raise
@@ -160,7 +165,8 @@ class Client:
                 query = {**query, "limit": "", "continue": ""}
                 continue
             metadata = page.get("metadata") or {}
-            found = _typed(page.get("items") or [], resource)
+            present = [item for item in page.get("items") or () if not is_incomplete(resource, item, mark)]
+            found = _typed(present, resource)
             items.extend(found if keep is None else map(keep, found))
             if not metadata.get("continue"):
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
@@ -298,7 +304,8 @@ class Client:
         A watch of a minute or longer closes up to a fifth earlier: clients that an outage has put in step would all
         reconnect at once otherwise.
         The version is that of a list, or of an earlier event. Continue with a new watch from the version of the last
-        event, bookmarks included. Namespace and selectors are as for :meth:`list`.
+        event, bookmarks included. Namespace and selectors are as for :meth:`list`. Of an object that is nested too
+        deeply to be read, there is a bookmark, which is logged.
 
         Raises:
             Gone: the resource version is too old; list again.
@@ -316,7 +323,11 @@ class Client:
         call = ClientRequest.of_collection("watch", resource, namespace or "", query=query)
         async with self._transport.stream(call, silence=seconds + _WATCH_GRACE_SECONDS) as content:
             async for line in split_lines(call, content.iter_any()):
-                yield parse_watch_event(call, line)
+                text, mark = readable(resource, line)
+                event = parse_watch_event(call, text)
+                if event.type != "DELETED" and is_incomplete(resource, event.object, mark):
+                    event = WatchEvent("BOOKMARK", event.object)  # its version alone
+                yield event
 
     async def _object(self, call: ClientRequest) -> dict[str, Any]:
         return decode_object(call, await self._transport.send(call))

@@ -24,23 +24,27 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import importlib.abc
+import json
 import logging
 import math
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import aiohttp
+from aiohttp.connector import Connection
+from typing_extensions import override
 from yarl import URL
 
 from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.informer import SHORT_WATCH_SECONDS, jittered, retry_delay
 from dra_kit.client.resources import Resource
+from dra_kit.client.transport import is_incomplete, readable
 from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
 
 
@@ -412,6 +416,7 @@ class KopfSession:
             if path is not None
             else aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
             proxy=self._credentials.connection.proxy,
+            response_class=_ReadableResponse,
             middlewares=(self._send,),
         )
         return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
@@ -464,6 +469,65 @@ class KopfSession:
         self._listed.discard(url.path)
         self.watched.add(url.path)
         self._on_watch(after_list)
+
+
+class _ReadableResponse(aiohttp.ClientResponse):
+    """Leaves out objects that are nested too deeply, which would end kopf."""
+
+    @override
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """Read the headers; a watch is filtered from then on."""
+        await super().start(connection)
+        resource = _resource_at(self.url.path)
+        if resource is not None and "watch" in self.url.query:
+            self.content = cast("aiohttp.StreamReader", _ReadableEvents(self.content, resource))
+        return self
+
+    @override
+    async def json(self, **options: Any) -> Any:
+        """Return the JSON of a response; of a list the objects that can be read."""
+        resource = _resource_at(self.url.path)
+        if resource is None:
+            return await super().json(**options)
+        body, mark = readable(resource, await self.read())
+        if not mark:
+            return await super().json(**options)
+        value = json.loads(body)
+        items = value.get("items") or ()
+        return {**value, "items": [item for item in items if not is_incomplete(resource, item, mark)]}
+
+
+class _ReadableEvents:
+    """The lines of a watch, without those that are nested too deeply."""
+
+    def __init__(self, content: aiohttp.StreamReader, resource: Resource) -> None:
+        self._content = content
+        self._resource = resource
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        rest = b""
+        async for data in self._content.iter_chunked(size):
+            *lines, rest = (rest + data).split(b"\n")
+            if kept := [line for line in lines if line and self._is_readable(line)]:
+                yield b"".join(b"%b\n" % line for line in kept)
+        if rest:
+            yield rest
+
+    def _is_readable(self, line: bytes) -> bool:
+        text, mark = readable(self._resource, line)
+        return not mark or not is_incomplete(self._resource, json.loads(text).get("object") or {}, mark)
+
+
+def _resource_at(path: str) -> Resource | None:
+    """Return the resource of DRA that a path is about; None for any other."""
+    found = _DRA_PATH.search(path)
+    return Resource(found[1], found[2], found[3], found[3], namespaced=False) if found is not None else None
+
+
+_DRA_PATH: Final = re.compile(r"/apis/(resource\.k8s\.io)/([^/]+)/(?:namespaces/[^/]+/)?([^/]+)$")
 
 
 class _OwnedElsewhere:

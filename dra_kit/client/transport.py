@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Mapping
@@ -255,12 +256,54 @@ def decode_object(call: ClientRequest, body: bytes) -> dict[str, Any]:
     """
     try:
         value = json.loads(body)
+    except json.NestedTooDeeply as error:
+        raise KubeError(
+            f"{call}: {error}; write opaque parameters with fewer levels, or is the server no Kubernetes API server?"
+        ) from None
     except ValueError as error:
         raise KubeError(f"{call}: the response is not JSON: {error}; is the server a Kubernetes API server?") from error
     if not isinstance(value, dict):
         text = "empty" if not body else f"JSON but no object: {_one_line(body.decode(errors='replace'))[:100]}"
         raise KubeError(f"{call}: the response is {text}; is the server a Kubernetes API server?")
     return value
+
+
+_DEPTH = 250
+"""Levels of a response: some for code that follows them, although an object may have 5,000 in 10 KiB of parameters."""
+_OPAQUE_GROUP = "resource.k8s.io"
+_FIXED = "resourceslices"  # have no opaque parts; others may have any levels there
+
+
+def readable(resource: Resource, body: bytes) -> tuple[bytes, str]:
+    """Return a response about objects of a resource without what is nested too deeply to be read.
+
+    Returns:
+        the response, and a text that replaces what is missing; empty if nothing is.
+    """
+    if resource.group != _OPAQUE_GROUP or resource.plural == _FIXED or not json.is_deeper(body, _DEPTH):
+        return body, ""
+    mark = secrets.token_hex(16)
+    return json.without_deeper(body, _DEPTH, mark), mark
+
+
+def is_incomplete(resource: Resource, obj: Mapping[str, Any], mark: str) -> bool:
+    """Return whether a part of an object is missing, see :func:`readable`; log that it is left out."""
+    todo: list[Any] = [obj] if mark else []
+    while todo:
+        value = todo.pop()
+        if isinstance(value, Mapping):
+            todo += value.values()
+        elif isinstance(value, list):
+            todo += value
+        elif value == mark:
+            metadata = obj.get("metadata") or {}
+            name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+            log.warning(
+                "an object is left out: it is nested too deeply; write its opaque parameters with fewer levels",
+                extra={"kind": resource.kind, "object": name},
+            )
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

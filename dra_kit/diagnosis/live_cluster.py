@@ -16,10 +16,13 @@ from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
     EVENTS,
+    NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     Resource,
 )
@@ -38,6 +41,9 @@ _RESOURCES: Final = {
         NODES,
         PODS,
         EVENTS,
+        NAMESPACES,
+        RESOURCE_QUOTAS,
+        POD_GROUPS,
     )
 }
 _NOT_AUTHENTICATED: Final = 401
@@ -49,6 +55,9 @@ CONSEQUENCES: Final = {
     "DeviceTaintRule": "taints of DeviceTaintRules are unknown",
     "Pod": "running pods are unknown, so cpu and memory look free",
     "Event": "reports of controllers and kubelets are unknown",
+    "Namespace": "a copy of the cluster has its namespaces without labels",
+    "ResourceQuota": "a copy of the cluster accepts objects that exceed a quota",
+    "PodGroup": "in a copy of the cluster, pods of PodGroups wait",
 }
 """What is unknown if objects of a kind may not be read."""
 _ACTIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"

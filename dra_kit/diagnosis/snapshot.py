@@ -21,7 +21,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
-from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, MissingRight, first_problem, reduced
+from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, ClusterDocuments, MissingRight, first_problem, reduced
 from dra_kit.diagnosis.explain.subjects import Manifests, Workload
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
@@ -393,7 +393,7 @@ def _kind(document: Mapping[str, Any], where: str) -> ManifestKind:
 
 
 INDEX_FILE: Final = "snapshot.json"
-_FILES: Final = {kind: f"{kind.lower()}{'es' if kind.endswith('s') else 's'}.json" for kind in KINDS}
+_FILES: Final = {kind: f"{kind.lower()}{'es' if kind.endswith('s') else 's'}.json" for kind in (*KINDS, *COPY_KINDS)}
 _OTHER_FILES: Final = frozenset(
     {".7z", ".bz2", ".gz", ".json", ".rar", ".tar", ".tbz", ".txz", ".xz", ".yaml", ".yml", ".zip", ".zst"}
 )

@@ -48,7 +48,7 @@ from dra_kit.sandbox.drivers.running import RunningDrivers
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.kubelet.environment import NodeShape, check_shapes, node_shape
-from dra_kit.sandbox.pending_pods import PendingCause, explain_pending_pods
+from dra_kit.sandbox.pod_causes import PendingCause, explain_pending_pods
 from dra_kit.sandbox.records import DriverEnded, Record
 from dra_kit.sandbox.service_proxy import ServiceProxy
 from dra_kit.sandbox.stories.facts import ResourceFacts

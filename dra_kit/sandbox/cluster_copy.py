@@ -268,6 +268,8 @@ def _notes(saved: SavedCluster, by_kind: Mapping[str, Sequence[ObjectView]]) -> 
         "its nodes are copies, without kubelets and drivers: pods on them run nothing, and ResourceSlices stay as they "
         "are, although no driver renews them"
     )
+    if quotas := len(by_kind.get("ResourceQuota", ())):
+        yield f"{_many(quotas, 'ResourceQuota')} of it {'limits' if quotas == 1 else 'limit'} what you apply"
     if not by_kind.get("Node"):
         yield "it has no Node, so that no pod finds a place; save it with the right to list nodes"
     if saved.is_bundle:

@@ -131,6 +131,7 @@ class ControlPlane:
         try:
             if self._copy is not None:
                 self._copy.restore(self.server.api)
+            self.server.enforce_quotas()
             await self._stack.enter_async_context(self.server)
             # what lists each kind once does so one after the other: connections take longer than the lists
             client = await self.connect("dra-kit-sandbox", connections=1, warnings=False)

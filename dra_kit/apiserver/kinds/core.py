@@ -1,6 +1,6 @@
 """Small kinds: namespaces, nodes, ConfigMaps, Secrets, Leases, Events, and kinds that are only stored.
 
-No network is closed, no quota counted.
+No network is closed.
 """
 
 from __future__ import annotations

@@ -331,6 +331,8 @@ KINDS: Final = (
     "Event",
 )
 """The kinds that explanations read."""
+COPY_KINDS: Final = ("Namespace", "ResourceQuota", "PodGroup")
+"""The kinds that a snapshot has beside them, for copies of the cluster."""
 _METADATA: Final = (
     "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers",
     "labels", "ownerReferences",
@@ -385,7 +387,7 @@ class ClusterDocuments(Struct, frozen=True):
             self.documents,
             gates=AllocatorRules.of(self.release),
             version=self.version,
-            gaps=self.gaps,
+            gaps=[gap for gap in self.gaps if gap.kind in KINDS],
             pods_of=self.pods_of,
             complete=self.complete,
             extended_resources=self.extended_resources,
@@ -465,6 +467,8 @@ def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
                 "spec": _pod_spec(document["spec"]),
                 "status": _pod_status(document.get("status") or {}),
             }
+        case "Namespace":
+            return saved | {"status": _only(document.get("status") or {}, ("phase",))}
         case "Event":
             fields = ("regarding", "reason", "note", "type", "eventTime", "series", "reportingController")
             return saved | _only(document, fields)

@@ -52,6 +52,10 @@ class DuplicateKeysObject(dict[str, Any]):
         self.duplicates = tuple(repeated)
 
 
+class NestedTooDeeply(ValueError):
+    """JSON has more levels than Python can read."""
+
+
 def loads(text: str | bytes) -> Any:
     """Decode like ``json.loads``, but an object with duplicate keys becomes a DuplicateKeysObject.
 
@@ -61,7 +65,7 @@ def loads(text: str | bytes) -> Any:
     more digits than Python converts, so that one number does not make a list of objects unreadable.
 
     Raises:
-        ValueError: the text is not JSON.
+        ValueError: the text is not JSON (NestedTooDeeply, if it may be).
     """
     try:
         return _decode(text)
@@ -87,7 +91,7 @@ def make_decoder(
         try:
             return decoder.decode(text)
         except RecursionError:
-            raise ValueError("the JSON is nested too deeply to be read") from None
+            raise NestedTooDeeply("the JSON is nested too deeply to be read") from None
 
     return decode
 
@@ -129,9 +133,34 @@ def check_json(content: bytes, *, depth: int, values: int) -> None:
     count = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
     if count > values:
         raise ValueError(f"it has more than {values} values; split it")
-    depths = accumulate(map(_STEPS.__getitem__, structure.replace(b",", b"")))
-    if structure.count(b"[") + structure.count(b"{") > depth and max(depths) > depth:
+    if _is_deeper(structure, depth):
         raise ValueError(f"it is nested more than {depth} levels deep; no Kubernetes object is")
+
+
+def is_deeper(content: bytes, depth: int) -> bool:
+    """Return whether JSON has more levels of lists and objects."""
+    return content.count(b"[") + content.count(b"{") > depth and _is_deeper(_structure(content), depth)
+
+
+def _is_deeper(structure: bytes, depth: int) -> bool:
+    depths = accumulate(map(_STEPS.__getitem__, structure.replace(b",", b"")))
+    return structure.count(b"[") + structure.count(b"{") > depth and max(depths) > depth
+
+
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def without_deeper(content: bytes, depth: int, mark: str) -> bytes:
+    """Return JSON in which ``mark`` stands for each list and object below so many levels; the mark is plain text."""
+    kept, level, end = list[bytes](), 0, 0
+    for token in _TOKEN.finditer(content):
+        step = _STEPS[token[0][0]] if len(token[0]) == 1 else 0
+        if step > 0 and level == depth:
+            kept += [content[end : token.start()], f'"{mark}"'.encode()]
+        if step < 0 and level == depth + 1:
+            end = token.end()
+        level += step
+    return b"".join((*kept, content[end:])) if level == 0 else content
 
 
 def _structure(content: bytes) -> bytes:

@@ -39,7 +39,7 @@ from dra_kit.sandbox.dev.panes import (
     pods_pane,
 )
 from dra_kit.sandbox.dev.session import DevOptions, DevRequest, DevSession, Event
-from dra_kit.sandbox.pending_pods import PendingCause
+from dra_kit.sandbox.pod_causes import PendingCause
 from dra_kit.sandbox.records import (
     DriverEnded,
     DriverLogged,

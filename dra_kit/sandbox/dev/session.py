@@ -37,7 +37,7 @@ from dra_kit.sandbox.records import (
 )
 from dra_kit.sandbox.run.session import remaining_effects, undo_effects
 from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_files, dry_run, read_manifests
-from dra_kit.sandbox.timeline.feed import TimelineFeed
+from dra_kit.sandbox.timeline.feed import TimelineFeed, recording_started
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.views.live import LiveView
 from dra_kit.text import escape_unprintable
@@ -78,6 +78,7 @@ class DevOptions(Struct, frozen=True, kw_only=True):
 
     Attributes:
         log_level: empty for the author's default.
+        record: where to write the timeline; None for the sandbox's own directory, which is deleted with it.
         page: the port of the page, 0 for a free one; None for no page.
     """
 
@@ -88,6 +89,7 @@ class DevOptions(Struct, frozen=True, kw_only=True):
     files: Sequence[Path] = ()
     manifests: Sequence[Path] = ()
     log_level: str = ""
+    record: Path | None = None
     page: int | None = None
 
 
@@ -158,8 +160,10 @@ class DevSession:
     async def _run_sandbox(self) -> int:
         development = self._development
         # taken first: what is changed while the cluster starts is seen
-        watch = FileWatcher(development.folders, [*development.files, *self._manifests.paths])
-        feed = TimelineFeed(self._timeline, driver_log=False)
+        files = [*development.files, *self._manifests.paths]
+        watch = FileWatcher(development.folders, files, without=development.record)
+        header = recording_started(development.settings.gates, title=self._driver)
+        feed = TimelineFeed(self._timeline, development.record, header=header, driver_log=False)
         sandbox = Sandbox(development.driver, development.settings, observers=(feed,))
         updates = self._updates = RollingUpdater(
             sandbox,

@@ -37,6 +37,7 @@ class FileWatcher:
     Args:
         folders: folders to watch recursively.
         files: files to watch, with any name; folders among them are not watched recursively.
+        without: a file that is never watched, because this process writes it.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class FileWatcher:
         folders: Iterable[Path],
         files: Iterable[Path] = (),
         *,
+        without: Path | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folders = tuple(folders)
         self._files = tuple(files)
+        self._without = without and without.absolute()
         self._sleep = sleep
         self._clock = clock
         self._known = self.look()
@@ -60,7 +63,7 @@ class FileWatcher:
             found.update(_below(folder))
         for path in self._files:
             found.update(_plain(path) if path.is_dir() else _one(path))
-        return found
+        return {path: seen for path, seen in found.items() if path.absolute() != self._without}
 
     async def changes(self) -> AsyncIterator[Sequence[Path]]:
         """Yield the files that were created, changed or removed since the last call, however long ago that was."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView, MissingRight
 from dra_kit.diagnosis.explain.documents import ReportPage
@@ -36,7 +36,7 @@ LIMIT: Final = 32 << 20
 """Bytes of the records of a page: when there are more, the older half is reduced to what still holds."""
 _MOST_OUTPUT: Final = 1 << 20
 """Bytes of the output of one container that the page shows: the newest."""
-_KINDS: Final = {resource.full_name: resource.kind for resource in SCHEDULING_RESOURCES}
+_KINDS: Final = {resource.full_name: resource.kind for resource in (*SCHEDULING_RESOURCES, EVENTS)}
 _FIELDS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     NODES.full_name: {
         "metadata": ("name", "uid", "labels", "creationTimestamp"),
@@ -63,9 +63,14 @@ _FIELDS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
             "sharedCounters",
         ),
     },
+    EVENTS.full_name: {
+        "metadata": ("name", "namespace", "uid"),
+        "regarding": ("kind", "namespace", "name"),
+        "": ("reason", "note", "type"),
+    },
     "devicetaintrules.resource.k8s.io": {"metadata": ("name", "uid"), "spec": ("deviceSelector", "taint")},
 }  # fmt: skip
-"""What the page gets of an object, by resource; objects of other resources are not sent."""
+"""What the page gets of an object, by resource and part, its own fields last; of other resources, it gets none."""
 
 
 class PageEntry(Struct, frozen=True):
@@ -283,8 +288,9 @@ class PageHistory:
 
 
 def _short(obj: ObjectView, fields: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    return {
+    short = {
         part: {name: content[name] for name in names if name in content}
         for part, names in fields.items()
-        if (content := obj.get(part)) is not None
+        if part and (content := obj.get(part)) is not None
     }
+    return short | {name: obj[name] for name in fields.get("", ()) if name in obj}

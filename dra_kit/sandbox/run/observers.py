@@ -331,9 +331,6 @@ class CopyTrial:
         """
         self._plane.hold()
         made = await apply_files(self._sandbox.client, files)
-        if not made:
-            names = ", ".join(map(str, files))
-            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
         self._view.entry(f"applied to the copy: {counted(len(made), 'object')}", bold=True)
         titles = [f"{item.resource.kind} {'/'.join(filter(None, (item.namespace, item.name)))}" for item in made]
         self._view.details([*titles[:_NAMED], *_rest(len(titles))])

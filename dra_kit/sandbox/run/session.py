@@ -13,6 +13,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dra_kit.apiserver.authentication import Authenticator
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import PODS, REPLICA_SETS, Resource
 from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.files import replace_private
@@ -20,7 +24,7 @@ from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, parse_charts, served_versions
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import USER_AGENT, Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
 from dra_kit.sandbox.controllers.workloads import WORKLOADS
@@ -31,7 +35,7 @@ from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.detached import is_detached
 from dra_kit.sandbox.run.observers import CopyTrial, FilesStory, FolderObserver, RunDisplay, drivers_without_devices
 from dra_kit.sandbox.stories.completion import pods_of_workloads
-from dra_kit.sandbox.stories.manifests import apply_files
+from dra_kit.sandbox.stories.manifests import apply_files, in_order
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
 from dra_kit.sandbox.timeline.feed import TimelineFeed, recording_started
@@ -134,6 +138,7 @@ class SandboxSession:
         begin = time.monotonic()
         sandbox = Sandbox(self._drivers, self._settings, observers=(self._shown.feed,))
         try:
+            await self._check_remedy()
             async with sandbox:
                 try:
                     await sandbox.or_fail(self._work(sandbox))
@@ -154,6 +159,34 @@ class SandboxSession:
             self._shown.feed.close()
             self._write_report()
         return self.exit_code
+
+    async def _check_remedy(self) -> None:
+        """Apply the files to a second API server with the saved objects, before anything is scheduled.
+
+        Beside charts and programs, only the structure of the files is checked: they may need what these install.
+
+        Raises:
+            ConfigurationError: a file is invalid, or one of its objects would be rejected.
+        """
+        copy, files = self._settings.copy, self._task.files
+        if copy is None or not files:
+            return
+        if not in_order(files):
+            names = ", ".join(map(str, files))
+            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
+        if self._charts or self._settings.commands:
+            return
+        server = ApiServer(
+            gates=self._settings.gates,
+            runtime_config=self._settings.runtime_config,
+            tls=True,
+            authenticator=Authenticator(),
+        )
+        copy.restore(server.api)
+        server.enforce_quotas()
+        async with server, Client(Credentials(server.connection()), user_agent=USER_AGENT, warnings=False) as client:
+            await serve_certificate_kinds(client)
+            await apply_files(client, [*(path for driver in self._drivers for path in driver.classes), *files])
 
     async def _undo(self, sandbox: Sandbox) -> None:
         def show(number: int) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from dra_kit.apiserver.api import KINDS
 from dra_kit.client.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.resources import NAMESPACES, Resource
-from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
+from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, struct
 from dra_kit.kubernetes.values.json import byte_length, go_json
@@ -87,6 +87,13 @@ async def apply_object(
             stored = await client.create(resource, annotated(placed), strict=True)
         except Conflict:
             stored = await update_object(client, resource, placed)
+        except Forbidden as refusal:  # also by a quota that is full, of an object that is counted already
+            if not placed["metadata"].get("name"):
+                raise
+            try:
+                stored = await update_object(client, resource, placed)
+            except NotFound:
+                raise refusal from None
     return AppliedManifest(resource, stored)
 
 

@@ -1,13 +1,11 @@
-"""From events of the cluster to records: calls, decisions, output of containers, logs of drivers, deletions of pods.
-
-Of a deleted pod, the record says why: the request that deletes it, or the taint that evicts it.
-"""
+"""From events of the cluster to records: calls, decisions, output of containers, logs of drivers; without Secrets."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import codecs
+import json
 import logging
 import threading
 import time
@@ -20,31 +18,27 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from dra_kit import __version__
-from dra_kit.apiserver.api import SERVER_VERSION, AdmissionAttributes, AdmissionPlugin, Api
+from dra_kit.apiserver.api import SERVER_VERSION
+from dra_kit.apiserver.storage import StorageChange
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, SECRETS, Resource
+from dra_kit.client.resources import NODES, PODS, SECRETS, Resource
 from dra_kit.diagnosis.support_bundle import HiddenWords
+from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.release import KubernetesVersion, Release
-from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
     object_key,
-    pod_claims,
     pod_reference,
     secret_names,
-    taint_text,
 )
-from dra_kit.kubernetes.resource.v1 import DeviceTaint, DeviceToleration
-from dra_kit.kubernetes.scheduler.controllers import NO_EXECUTE, TaintedDevices
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
-from dra_kit.kubernetes.values.json import Object, ObjectView
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.containers.log import OUTPUT_LINES, ContainerLog, LogPosition, RateLimit
-from dra_kit.sandbox.controllers.device_taint_eviction import COMPONENT as TAINT_EVICTION
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
-from dra_kit.sandbox.informers import SharedInformers
+from dra_kit.sandbox.pod_causes import PodDeletions
 from dra_kit.sandbox.records import (
     PREPARE,
     REDACTED,
@@ -63,12 +57,12 @@ from dra_kit.sandbox.records import (
     DriverLogged,
     DriverNotServing,
     ObjectChanged,
-    PodDeletionExplained,
     PodScheduled,
     PodTerminating,
     PodUnschedulable,
     Record,
     RecordingStarted,
+    object_uid,
 )
 from dra_kit.sandbox.timeline.recording import LIMIT, RECORD_LIMIT, Timeline, TimelineFile
 
@@ -290,6 +284,7 @@ _TEXTS: Final = (
     "calls",
     "cause",
     "causes",
+    "command",
     "details",
     "error",
     "failures",
@@ -300,6 +295,11 @@ _TEXTS: Final = (
     "text",
     "why",
 )  # fmt: skip - fields of records that may quote any text
+_FREE_TEXTS: Final = frozenset(
+    {"annotations", "args", "binaryData", "command", "data", "labels", "message", "networkData", "note", "parameters"}
+)
+"""Fields of objects that may have any text; names and references of others stay, whatever a Secret has."""
+_FORMER_BYTES: Final = 8 << 20  # of the data of Secrets that are gone or have changed; the oldest are forgotten
 _Texts = TypeVar("_Texts", str, tuple[str, ...])
 
 
@@ -312,10 +312,14 @@ class SecretRedaction:
         self._all: tuple[str, ...] = ()  # of all pods until the end: what is reported last may quote the first
         self._hidden = HiddenWords(())  # the same, in the forms in which messages quote them
         self._written: dict[str, str] = {}  # the end of the output of containers, by ID
+        self._users: dict[str, set[str]] = {}  # UIDs of the pods that refer to a Secret, by its key
+        self._former: deque[tuple[str, Mapping[str, str]]] = deque()  # data that Secrets had, by their keys
+        self._former_bytes = 0
 
     def read(self, sandbox: Sandbox) -> None:
         """Read Secrets from a sandbox from now on."""
         self._sandbox = sandbox
+        sandbox.control_plane.server.api.storage.listen(SECRETS.full_name, self._secret_changed)
 
     def redacted(self, record: Record) -> Record:
         """Return a record without the data of Secrets."""
@@ -326,11 +330,15 @@ class SecretRedaction:
                 values = self._values.get(container.pod.uid)
                 return replace(record, text=self._output(container.id, record.text, values)) if values else record
             case ObjectChanged(object=obj):
-                if record.resource == PODS.full_name and record.change != "DELETED" and not record.existing:
-                    self._learn(obj)  # a copied pod has no container
-                if not self._all or "status" not in obj:
+                if record.resource == PODS.full_name and not record.existing:  # a copied pod has no container
+                    (self._forget if record.change == "DELETED" else self._learn)(obj)
+                if not self._all:
                     return record
-                return replace(record, object={**obj, "status": self._without_in_messages(obj["status"])})
+                # selectors refer to the labels of nodes
+                free = _FREE_TEXTS - {"labels"} if record.resource == NODES.full_name else _FREE_TEXTS
+                return replace(record, object=self._without_in_texts(obj, free))
+            case CdiSpecWritten(spec=spec):
+                return replace(record, spec=self._without_in_texts(spec, _CDI_TEXTS)) if self._all else record
             case ContainerEnded(container=container, exit=how):
                 self._written.pop(container.id, None)
                 return replace(record, exit=replace(how, message=self._safe(how.message)))
@@ -345,25 +353,64 @@ class SecretRedaction:
             self._add(pod.uid, given.values())
             given, command = dict.fromkeys(given, REDACTED), tuple(REDACTED for _ in record.command)
             end = end and replace(end, message=end.message and REDACTED)
-            return replace(record, environment=given, command=command, exit=end)
+            claims, hooks = (self._edits(_without_values(edits)) for edits in (record.from_claims, record.from_hooks))
+            return replace(record, environment=given, command=command, exit=end, from_claims=claims, from_hooks=hooks)
         self._learn(present)
         if values := self._values.get(pod.uid):
             given = {name: REDACTED if value in values else self._safe(value) for name, value in given.items()}
         end = end and replace(end, message=self._safe(end.message))
-        return replace(record, environment=given, command=self._safe(record.command), exit=end)
+        command, claims, hooks = self._safe(record.command), *map(self._edits, (record.from_claims, record.from_hooks))
+        return replace(record, environment=given, command=command, exit=end, from_claims=claims, from_hooks=hooks)
+
+    def _edits(self, edits: SpecEdits) -> SpecEdits:
+        if edits.is_empty or not self._all:
+            return edits
+        written = self._without_in_texts({"containerEdits": edits.model_dump(mode="json", by_alias=True)}, _CDI_TEXTS)
+        return SpecEdits.model_validate_json(json.dumps(written["containerEdits"]))
 
     def _learn(self, pod: ObjectView) -> None:
-        """Read the values of all Secrets that a pod refers to: decoded, encoded, and their lines."""
+        """Read the values of all Secrets that a pod refers to, also those that they had before."""
         if self._sandbox is None:
             return
-        storage, namespace, found = self._sandbox.control_plane.server.api.storage, object_key(pod)[0], set[str]()
+        storage, namespace, uid = self._sandbox.control_plane.server.api.storage, object_key(pod)[0], object_uid(pod)
+        named = {f"{namespace}/{name}" for name in secret_names(pod)}
+        for key in named:
+            self._users.setdefault(key, set()).add(uid)
+            if (secret := storage.get(SECRETS.full_name, key)) is not None:
+                self._learn_values(uid, secret.object.get("data") or {})
+        for key, data in self._former:
+            if key in named:
+                self._learn_values(uid, data)
+
+    def _forget(self, pod: ObjectView) -> None:
+        """Forget which Secrets a pod that is gone refers to, but not their values."""
         for name in set(secret_names(pod)):
-            secret = storage.get(SECRETS.full_name, f"{namespace}/{name}")
-            for encoded in ((secret.object.get("data") or {}) if secret else {}).values():
-                value = base64.b64decode(encoded).decode(errors="replace")
-                lines = map(str.strip, value.splitlines()[:_MOST_LINES])
-                found |= {value, value.strip(), encoded, encoded.rstrip("="), *(x for x in lines if len(x) >= _LINE)}
-        self._add(pod["metadata"]["uid"], found)
+            key = f"{object_key(pod)[0]}/{name}"
+            if (users := self._users.get(key)) is not None:
+                users.discard(object_uid(pod))
+                if not users:
+                    del self._users[key]
+
+    def _secret_changed(self, change: StorageChange) -> None:
+        """Read the data of a Secret that pods refer to; remember what it had before, for the pods that come."""
+        data = {} if change.type == "DELETED" else change.stored.object.get("data") or {}
+        for uid in self._users.get(change.key, ()):
+            self._learn_values(uid, data)
+        before = (change.previous.object.get("data") or {}) if change.previous is not None else {}
+        if before and before != data:
+            self._former.append((change.key, before))
+            self._former_bytes += sum(map(len, before.values()))
+            while self._former_bytes > _FORMER_BYTES:
+                self._former_bytes -= sum(map(len, self._former.popleft()[1].values()))
+
+    def _learn_values(self, uid: str, data: Mapping[str, str]) -> None:
+        """Remove values from now on: decoded, encoded, and their lines."""
+        found = set[str]()
+        for encoded in data.values():
+            value = base64.b64decode(encoded).decode(errors="replace")
+            lines = map(str.strip, value.splitlines()[:_MOST_LINES])
+            found |= {value, value.strip(), encoded, encoded.rstrip("="), *(x for x in lines if len(x) >= _LINE)}
+        self._add(uid, found)
         if new := found.difference(self._all, {""}):
             self._all = tuple(sorted({*self._all, *new}, key=len, reverse=True))
             self._hidden.add(new)
@@ -377,12 +424,18 @@ class SecretRedaction:
             return tuple(map(self._safe, value))
         return self._hidden.without_words(_without(value, self._all))
 
-    def _without_in_messages(self, value: Any, key: str = "") -> Any:
+    def _without_in_texts(self, value: Any, free: frozenset[str], key: str = "", *, inside: bool = False) -> Any:
+        """Return JSON without values below these fields, and without those of environments."""
         if isinstance(value, Mapping):
-            return {key: self._without_in_messages(item, key) for key, item in value.items()}
+            return {
+                name: self._without_in_texts(
+                    item, free, name, inside=inside or name in free or (key == "env" and name == "value")
+                )
+                for name, item in value.items()
+            }
         if isinstance(value, list):
-            return [self._without_in_messages(item) for item in value]
-        return self._safe(value) if key == "message" and isinstance(value, str) else value
+            return [self._without_in_texts(item, free, key, inside=inside) for item in value]
+        return self._safe(value) if inside and isinstance(value, str) else value
 
     def _output(self, container: str, text: str, values: Sequence[str]) -> str:
         """Return output without values, also without the parts of one that was written in parts."""
@@ -401,6 +454,22 @@ class SecretRedaction:
                 if text.endswith(value[:length]):
                     return f"{text[:-length]}{REDACTED}"
         return text
+
+
+_CDI_TEXTS: Final = frozenset({"annotations", "containerEdits"})
+
+
+def _without_values(edits: SpecEdits) -> SpecEdits:
+    """Return edits without the values of environments, and without the arguments of hooks."""
+    hooks = tuple(
+        hook.model_copy(update={"args": tuple(REDACTED for _ in hook.args), "env": _without_settings(hook.env)})
+        for hook in edits.hooks
+    )
+    return edits.model_copy(update={"env": _without_settings(edits.env), "hooks": hooks})
+
+
+def _without_settings(environment: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{entry.partition('=')[0]}={REDACTED}" for entry in environment)
 
 
 def _without(text: str, values: Iterable[str]) -> str:
@@ -552,145 +621,3 @@ class ContainerOutputs:
 
 def _decoder() -> codecs.IncrementalDecoder:
     return codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-
-_TAINTED: Final = "DeletionByDeviceTaintManager"
-_EVICTED: Final = "EvictionByEvictionAPI"
-_NAMESPACE_CONTROLLER: Final = "namespace-controller"
-_GARBAGE_COLLECTOR: Final = "generic-garbage-collector"
-
-
-class DeletionRequests:
-    """An admission plugin that remembers which client deletes a pod; ``plugin`` decides.
-
-    It reads the user agents of requests, because every client of a sandbox is the administrator.
-    """
-
-    def __init__(self, plugin: AdmissionPlugin) -> None:
-        self._plugin = plugin
-        self._agents: dict[str, str] = {}  # of the first deletion of each pod, by UID
-
-    async def mutate(self, write: AdmissionAttributes, warnings: list[str]) -> Object:
-        """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
-        return await self._plugin.mutate(write, warnings)
-
-    async def review(self, write: AdmissionAttributes, warnings: list[str]) -> None:
-        """See :class:`dra_kit.apiserver.api.AdmissionPlugin`."""
-        await self._plugin.review(write, warnings)
-        if write.operation == "DELETE" and write.kind.resource == PODS.full_name and not write.dry_run and write.old:
-            agent = write.request.agent.partition("/")[0].strip() or "a client without a name"
-            self._agents.setdefault(write.old["metadata"]["uid"], agent)
-
-    def agent(self, uid: str) -> str:
-        """Return the client that deletes a pod, as it names itself; empty if no request deletes it."""
-        return self._agents.get(uid, "")
-
-    def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
-        self._agents.pop(uid, None)
-
-
-class PodDeletions:
-    """Explains each deletion of a pod once.
-
-    Args:
-        api: of the cluster; its requests are observed from now on.
-        informers: what the cluster contains.
-    """
-
-    def __init__(self, api: Api, informers: SharedInformers) -> None:
-        self._api = api
-        self._requests = DeletionRequests(api.admission)
-        api.admission = self._requests
-        self._objects = informers.objects
-        self._taints: dict[str, str] = {}  # by UID of a pod that is evicted
-        self._explained: set[str] = set()
-
-    def changed(self, pod: ObjectView, *, gone: bool) -> Iterator[PodDeletionExplained]:
-        """Yield why a pod is deleted, at the first change that shows the deletion."""
-        uid = pod["metadata"]["uid"]
-        target = _disruption_target(pod)
-        if target.get("reason") == _TAINTED and uid not in self._taints:
-            self._taints[uid] = self._taint_cause(pod)  # now: taints and claims may go before the pod does
-        if (gone or "deletionTimestamp" in pod["metadata"]) and uid not in self._explained:
-            self._explained.add(uid)
-            yield self._explanation(pod, target)
-        if gone:
-            self._explained.discard(uid)
-            self._taints.pop(uid, None)
-            self._requests.forget(uid)
-
-    def _explanation(self, pod: ObjectView, target: ObjectView) -> PodDeletionExplained:
-        uid = pod["metadata"]["uid"]
-        by, reason = self._requests.agent(uid), target.get("reason", "")
-        if reason == _TAINTED:
-            by, cause = TAINT_EVICTION, self._taints.get(uid, "")
-        elif reason == _EVICTED:
-            cause = "a request to the Eviction API"
-        elif reason:
-            cause = target.get("message", "")
-        else:
-            by, cause = self._deletion(pod, by)
-        return PodDeletionExplained(pod=pod_reference(pod), by=by, cause=cause, evicted=bool(reason))
-
-    def _deletion(self, pod: ObjectView, agent: str) -> tuple[str, str]:
-        """Return who deletes a pod that is not evicted, and why as far as that is known."""
-        owner = next((item for item in pod["metadata"].get("ownerReferences", []) if item.get("controller")), None)
-        owned = f"its owner is {owner['kind']} {owner['name']}" if owner else ""
-        if agent:
-            return agent, owned
-        name = pod["metadata"].get("namespace", "")
-        namespace = self._api.storage.get("namespaces", name)
-        if namespace is None or "deletionTimestamp" in namespace.object["metadata"]:
-            return _NAMESPACE_CONTROLLER, f"namespace {name} is being deleted"
-        return (_GARBAGE_COLLECTOR, f"{owned}, which is deleted") if owner else ("", "")
-
-    def _taint_cause(self, pod: ObjectView) -> str:
-        """Return the taints that evict a pod, and why its claims do not tolerate them."""
-        tainted = TaintedDevices.of(self._objects(RESOURCE_SLICES).values(), self._objects(DEVICE_TAINT_RULES).values())
-        claims = self._objects(RESOURCE_CLAIMS)
-        return "; ".join(
-            text
-            for item in pod_claims(pod)
-            if item.claim and (claim := claims.get((object_key(pod)[0], item.claim)))
-            for text in _untolerated(tainted, claim)
-        )
-
-
-def _disruption_target(pod: ObjectView) -> ObjectView:
-    """Return the condition that says why a pod is evicted; empty if it is not evicted."""
-    conditions = pod.get("status", {}).get("conditions", [])
-    return next((item for item in conditions if (item["type"], item["status"]) == ("DisruptionTarget", "True")), {})
-
-
-def _untolerated(tainted: TaintedDevices, claim: ObjectView) -> Iterator[str]:
-    """Yield the taints that evict the pods of a claim, each with its device."""
-    results: list[Any] = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
-    for result in results:
-        for rule, taint in tainted.of_device((result["driver"], result["pool"], result["device"])):
-            missing = _missing_toleration(taint, result.get("tolerations", []))
-            if missing:
-                source = f" from DeviceTaintRule {rule}" if rule else ""
-                yield (
-                    f"device {result['device']} of pool {result['pool']} has taint {taint_text(taint)}{source}, and "
-                    f"request {result['request']} of ResourceClaim {claim['metadata']['name']} {missing}"
-                )
-
-
-def _missing_toleration(taint: ObjectView, tolerations: list[Any]) -> str:
-    """Return why tolerations do not prevent the eviction by a taint; empty if they do, or if the taint evicts none."""
-    if taint.get("effect") != NO_EXECUTE:
-        return ""
-    accepted = DeviceTaint.model_validate(taint)
-    tolerating = [item for item in map(DeviceToleration.model_validate, tolerations) if tolerates(item, accepted)]
-    evicting = [item for item in tolerating if item.effect == NO_EXECUTE]
-    if any(item.toleration_seconds is None for item in evicting):
-        return ""
-    if evicting:
-        seconds = max(min(item.toleration_seconds or 0 for item in evicting), 0)
-        return f"tolerates it for {seconds} s only (tolerationSeconds)"
-    if tolerating:
-        return (
-            "tolerates it only for scheduling: a toleration without effect prevents no eviction; add effect: NoExecute"
-        )
-    return "does not tolerate it"

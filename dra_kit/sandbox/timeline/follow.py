@@ -22,6 +22,7 @@ from dra_kit.client.informer import Informer, ObjectChange
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
+    EVENTS,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -55,17 +56,19 @@ RESOURCES: Final = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     PODS,
+    EVENTS,
 )
 """What is recorded."""
 _CONFIGURED: Final = (DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES)
 _FIRST: Final[dict[Resource, tuple[Resource, ...]]] = {
     RESOURCE_CLAIMS: _CONFIGURED,
     PODS: (*_CONFIGURED, RESOURCE_CLAIMS),
+    EVENTS: (*_CONFIGURED, RESOURCE_CLAIMS, PODS),
 }
 """What must be known before the objects of a resource are read: the words that their messages may quote."""
 _NOT_AUTHENTICATED: Final = 401
 _STALE_WORDS: Final = 1_000
-_FREE_TEXT: Final = frozenset({"message", "labels", "networkData"})
+_FREE_TEXT: Final = frozenset({"annotations", "message", "note", "labels", "networkData"})
 """Fields that may quote a secret; a word that occurs elsewhere too, such as a node's name, is none there."""
 
 
@@ -85,7 +88,8 @@ class ObjectRedaction:
             self._words[object_uid(obj)] = words
         cleaned = redact_object(resource.kind, obj)
         # a node has no messages, and selectors refer to its labels
-        return cleaned if resource == NODES else {key: self._safe(value) for key, value in cleaned.items()}
+        safe: dict[str, Any] = cleaned if resource == NODES else self._safe(cleaned)
+        return safe
 
     def _safe(self, value: Any, *, free: bool = False) -> Any:
         match value:
@@ -125,7 +129,8 @@ class ClusterRecorder:
     Args:
         client: with the right to list and watch; lost connections and expired watches are resumed.
         open_file: opens the file to write, once the cluster has answered.
-        namespace: what to record of resources that may not be read in all namespaces.
+        namespace: what to record of resources that may not be read in all namespaces; also of Events.
+        all_events: record Events of all namespaces.
         alpha: the alpha features of the cluster are on.
         report: notified of each resource and each object that is not recorded.
     """
@@ -136,6 +141,7 @@ class ClusterRecorder:
         open_file: Callable[[], RecordFile],
         *,
         namespace: str,
+        all_events: bool = False,
         alpha: bool = False,
         report: Callable[[ResourceNotRecorded | RunReported], object] = lambda _: None,
     ) -> None:
@@ -143,6 +149,7 @@ class ClusterRecorder:
         self._open_file = open_file
         self._file: RecordFile | None = None
         self._namespace = namespace
+        self._events_of = None if all_events else namespace
         self._alpha = alpha
         self._report = report
         self._timeline = Timeline()
@@ -229,7 +236,7 @@ class ClusterRecorder:
         try:
             for earlier in _FIRST.get(resource, ()):
                 await all_settled[earlier].wait()
-            await self._changes(resource, None, settled)
+            await self._changes(resource, self._events_of if resource == EVENTS else None, settled)
         except NotFound:
             pass  # the release does not have the resource
         except Forbidden as error:

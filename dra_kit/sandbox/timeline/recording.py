@@ -201,7 +201,11 @@ class TimelineFile:
 
     def write(self, record: Record) -> None:
         """Write a record soon; none after :meth:`close`."""
-        record = self._redact(record)
+        try:
+            record = self._redact(record)
+        except RecursionError as error:  # an object nested too deeply, which cannot be written either
+            self._warn(str(error), "the other records are written")
+            return
         with self._changed:
             if self._closed.is_set():
                 return

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.controllers import POD_CLAIM_ANNOTATION
+from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.claims.guard import IN_CONTAINER
 from dra_kit.sandbox.cluster import USER_AGENT
 from dra_kit.sandbox.containers.process_runtime import MOUNTS_VARIABLE
@@ -70,6 +71,8 @@ _ORIGINS: Final = {
     EXTENDED_CLAIM_ANNOTATION: " (made for extended resources)",
 }
 """Annotations of claims that controllers create."""
+_OF_SCHEDULER: Final = frozenset({"FailedScheduling", "Scheduled"})
+"""Reasons of Events about what other records say."""
 
 
 class ObjectEntries:
@@ -92,6 +95,8 @@ class ObjectEntries:
             yield from self._slice(record)
         elif record.resource == DEVICE_CLASSES.full_name:
             yield from self._class(record)
+        elif record.resource == EVENTS.full_name and record.change == "ADDED":
+            yield from self._event(record.object)
 
     def take(self, record: ObjectChanged) -> None:
         """Remember an object of a saved cluster, of which only later changes are shown."""
@@ -142,6 +147,17 @@ class ObjectEntries:
         verb = "selects" if before is None else "now selects"
         selectors = lines(map(_one_line, spec.get("selectors", []))) or (ViewDetail("all devices"),)
         yield ViewEntry(f"DeviceClass {name} {verb}", (*selectors, *self._configs_of_others(spec)), "cyan")
+
+    def _event(self, event: ObjectView) -> Iterator[ViewEntry]:
+        reason, about = str(event.get("reason") or ""), event.get("regarding") or {}
+        if reason in _OF_SCHEDULER:
+            return
+        name = self._names.short("/".join(filter(None, (about.get("namespace"), about.get("name")))))
+        reporter = event.get("reportingController") or ""
+        by = f", of {reporter}" if reporter else ""
+        colour = "yellow" if event.get("type") == "Warning" else ""
+        details = lines(str(event.get("note") or "").splitlines())
+        yield ViewEntry(f"Event {reason} about {about.get('kind', 'an object')} {name}{by}", details, colour)
 
     def _claim(self, record: ObjectChanged) -> Iterator[ViewEntry]:
         if record.change != "ADDED":

@@ -28,9 +28,13 @@ def resource_slice(name: str, node: str = "node-1", driver: str = "dra.pizza", v
 
 
 class OperatorApi:
-    """Start with ``with``; everything else may be called from any thread."""
+    """Start with ``with``; everything else may be called from any thread.
 
-    def __init__(self, preferred: str = "v1") -> None:
+    It serves ResourceSlices, or other objects of that group, which are then called slices here.
+    """
+
+    def __init__(self, preferred: str = "v1", plural: str = "resourceslices", kind: str = "ResourceSlice") -> None:
+        self._plural, self._kind = plural, kind
         self.requests: list[tuple[str, str, dict[str, str], str | None]] = []  # method, path, query, authorization
         self.preferred = preferred
         self.token: str | None = None  # what is accepted; None accepts everybody
@@ -97,12 +101,12 @@ class OperatorApi:
             },
         ]
         app.router.add_get("/apis", self._json({"groups": groups}))
-        slices = {"resources": [_kind("resourceslices", "ResourceSlice")]}
+        slices = {"resources": [_kind(self._plural, self._kind)]}
         app.router.add_get("/apis/resource.k8s.io/v1", self._json(slices))
         app.router.add_get("/apis/resource.k8s.io/v1beta2", self._json(slices))
         crds = {"resources": [_kind("customresourcedefinitions", "CustomResourceDefinition")]}
         app.router.add_get("/apis/apiextensions.k8s.io/v1", self._json(crds))
-        app.router.add_get(SLICES_PATH, self._slices)
+        app.router.add_get(SLICES_PATH.replace("resourceslices", self._plural), self._slices)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

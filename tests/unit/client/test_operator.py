@@ -32,6 +32,14 @@ def api() -> Iterator[OperatorApi]:
         yield server
 
 
+def deep_claim(name: str, levels: int = 400) -> dict[str, Any]:
+    """A claim with opaque parameters of so many levels."""
+    parameters: dict[str, Any] = {}
+    for _ in range(levels):
+        parameters = {"a": parameters}
+    return {**resource_slice(name), "kind": "ResourceClaim", "spec": {"devices": parameters}}
+
+
 class Seen:
     """A handler that remembers, and returns something, which must not matter."""
 
@@ -151,6 +159,27 @@ class TestWatching:
             (False, SELECTOR),
             (True, SELECTOR),
         ]
+
+    async def test_an_object_that_is_nested_too_deeply_is_left_out(
+        self, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        loop = asyncio.get_running_loop()
+
+        def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+            registry = kopf.OperatorRegistry()
+            on_event(registry, RESOURCE_CLAIMS, seen, id="claims", loop=loop)
+            return registry, kopf_settings()
+
+        with OperatorApi(plural="resourceclaims", kind="ResourceClaim") as api:
+            api.put(deep_claim("listed"))
+            api.put(resource_slice("first"))
+            start(anonymous(api), build)
+            await eventually(api.watching)
+            api.put(deep_claim("watched"))
+            api.put(resource_slice("second"))
+            await eventually(lambda: "second" in seen.names)
+        assert seen.names == ["first", "second"]
+        assert {record.__dict__.get("object") for record in caplog.records} >= {"listed", "watched"}
 
     async def test_only_selected_objects_are_seen(self, api: OperatorApi, start: Start, seen: Seen) -> None:
         api.put(resource_slice("theirs", node="node-2"))

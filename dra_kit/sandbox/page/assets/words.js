@@ -85,7 +85,14 @@ const SENTENCES = {
 };
 const ENDS = { stopped: "is stopped", killed: "is killed", failed: "fails" };
 
+const EVENTS = "events.events.k8s.io";
+const OF_SCHEDULER = new Set(["FailedScheduling", "Scheduled"]); // other records say the same
+
 function changed({ change, resource, object, existing }) {
+  if (resource === EVENTS) {
+    const { kind, ...named } = object.regarding ?? {};
+    return `Event ${object.reason ?? ""} about ${kind ?? "an object"} ${objectName(named)}: ${object.note ?? ""}`;
+  }
   const title = `${NOUNS[resource] ?? resource} ${objectName(object.metadata)}`;
   if (existing) return `${title} was there before`;
   if (change !== "MODIFIED") return `${title} ${CHANGES[change]}`;
@@ -114,6 +121,10 @@ export function tone(record) {
   if (record.kind === "CallStarted" || record.kind === "CallEnded") return record.error ? "warn" : "call";
   if (record.kind === "RunReported") return record.colour === "red" ? "warn" : record.text ? "event" : "";
   if (record.kind === "ObjectChanged" && record.existing) return ""; // it was there when the recording began
+  if (record.kind === "ObjectChanged" && record.resource === EVENTS) {
+    if (record.change !== "ADDED" || OF_SCHEDULER.has(record.object.reason)) return ""; // it comes again, or expires
+    return record.object.type === "Warning" ? "warn" : "event";
+  }
   if (record.kind === "CommandOutput") return "";
   if (record.kind === "CommandEnded") return record.restartAfter === null ? "event" : "warn";
   if (record.kind === "DriverLogged") return ["WARNING", "ERROR", "CRITICAL"].includes(record.level) ? "warn" : "";

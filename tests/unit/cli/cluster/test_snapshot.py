@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
-from dra_kit.client.resources import EVENTS, NAMESPACES
-from dra_kit.diagnosis.explain.cluster import KINDS, reduced
-from dra_kit.diagnosis.snapshot import load
+from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, NAMESPACES, POD_GROUPS, RESOURCE_QUOTAS
+from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, reduced
+from dra_kit.diagnosis.snapshot import load, load_cluster
+from dra_kit.kubernetes.release import Release
 from tests.support.api import Api
 from tests.unit.cli.cluster.saved import CLASS, KITCHEN, Document, claim, event, pod, run, save, slice_of, words
 
@@ -56,7 +58,49 @@ def test_a_snapshot_holds_no_secrets(tmp_path: Path) -> None:
         assert run("snapshot", tmp_path / "saved", "--kubeconfig", config).exit_code == 0
 
     lists = [json.loads(file.read_text()) for file in (tmp_path / "saved").glob("*s.json")]
-    assert {item["kind"] for found in lists for item in found["items"]} <= set(KINDS)
+    assert {item["kind"] for found in lists for item in found["items"]} <= {*KINDS, *COPY_KINDS}
+
+
+def test_a_snapshot_has_what_a_copy_needs_of_namespaces_quotas_and_pod_groups(tmp_path: Path) -> None:
+    space: Document = {
+        "metadata": {"name": "train", "labels": {"team": "vision"}, "annotations": {"contact": "a-secret"}},
+    }
+    quota: Document = {"metadata": {"name": "limits"}, "spec": {"hard": {"pods": "3"}}}
+    group: Document = {"metadata": {"name": "gang"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+
+    async def fill(config: Path) -> None:
+        async with Client(await load_credentials(config), user_agent="test") as client:
+            await client.create(DEVICE_CLASSES, CLASS)
+            await client.create(NAMESPACES, space)
+            await client.create(RESOURCE_QUOTAS, quota, "train")
+            await client.create(POD_GROUPS, group, "train")
+
+    with run_in_thread(gates=Release.alpha(), runtime_config=ALL_VERSIONS) as server:
+        config = tmp_path / "kubeconfig"
+        config.write_text(yaml.safe_dump(server.kubeconfig()))
+        asyncio.run(fill(config))
+
+        assert run("snapshot", tmp_path / "saved.tgz", "--alpha", "--kubeconfig", config).exit_code == 0
+
+    saved = load_cluster(tmp_path / "saved.tgz")
+    others = {f"{item['kind']} {item['metadata']['name']}": item for _, item in saved.others}
+    found = others["Namespace train"]
+    assert (found["metadata"]["labels"]["team"], found["status"]) == ("vision", {"phase": "Active"})
+    assert "annotations" not in found["metadata"]
+    assert others["ResourceQuota limits"]["spec"] == quota["spec"]
+    assert others["PodGroup gang"]["spec"]["schedulingPolicy"] == group["spec"]["schedulingPolicy"]
+
+
+def test_missing_rights_to_what_copies_need_do_not_matter_to_explanations(tmp_path: Path) -> None:
+    with Api() as api, api.failing(403, "GET", below="/api/v1/namespaces"):
+        api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
+        api.put("resourceclaims", claim("lunch"))
+        config = api.kubeconfig(tmp_path / "config")
+
+        saved = run("snapshot", tmp_path / "saved", "--kubeconfig", config)
+
+    assert "you may not list namespaces: a copy of the cluster has its namespaces without labels" in saved.output
+    assert "namespaces" not in run("explain", "claim", "lunch", "--from", tmp_path / "saved").output
 
 
 def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ def put(objects: Any, place: tuple[Any, ...], value: Any) -> None:
             return
         objects = objects[step]
     if isinstance(objects, dict) or (isinstance(objects, list) and isinstance(last, int) and last < len(objects)):
-        objects[last] = value
+        objects[last] = deepcopy(value)  # it is put in several places, and in itself
 
 
 def _error(work: Callable[[], object]) -> str | None:

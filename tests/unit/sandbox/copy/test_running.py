@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client, discover_release
-from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS
+from dra_kit.client.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.documents import pod_document
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import load
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, Forbidden
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
@@ -41,6 +41,7 @@ from tests.unit.sandbox.timeline.feeding import feeding
 
 pytestmark = pytest.mark.processes
 Object = dict[str, Any]
+PLAIN: Object = {"containers": [{"name": "main", "image": "example.com/app:1"}]}
 
 
 @asynccontextmanager
@@ -175,6 +176,147 @@ async def test_a_remedy_that_does_not_help_ends_with_the_causes_and_1(tmp_path: 
     assert "0 of 1 have a place" in after
     assert "Pod train/third has no place: 0/1 nodes are available: 1 cannot allocate all claims" in after
     assert "claim gpu: request gpu: 2 devices" in after
+
+
+def quota(hard: Object, used: Object) -> Object:
+    metadata = {"name": "limits", "namespace": saved.SPACE, "uid": "quota-limits"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {"hard": hard},
+        "status": {"hard": hard, "used": used},
+    }
+
+
+async def test_a_remedy_that_exceeds_a_quota_is_rejected_with_the_message_of_kubernetes(tmp_path: Path) -> None:
+    devices = "gpu.deviceclass.resource.k8s.io/devices"
+    objects = [*saved.full_cluster(), quota({devices: "3"}, {devices: "3"})]
+    more = saved.claim("four")
+    del more["metadata"]["uid"]
+
+    with pytest.raises(ConfigurationError) as refusal:
+        await run(tmp_path, objects, files=manifests(tmp_path, more))
+
+    assert (
+        f'resourceclaims.resource.k8s.io "four" is forbidden: exceeded quota: limits, requested: {devices}=1, '
+        f"used: {devices}=3, limited: {devices}=3"
+    ) in str(refusal.value)
+
+
+async def test_a_full_quota_of_the_copy_permits_changes_of_what_there_is(tmp_path: Path) -> None:
+    template: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu", "namespace": saved.SPACE, "uid": "template-gpu"},
+        "spec": {"spec": saved.claim("any")["spec"]},
+    }
+    name = "count/resourceclaimtemplates.resource.k8s.io"
+    objects = [*saved.full_cluster(), template, quota({name: "1"}, {name: "1"})]
+    del objects[7:9]  # nothing waits
+    changed = {**template, "metadata": {"name": "gpu", "namespace": saved.SPACE, "labels": {"team": "vision"}}}
+
+    code, text = await run(tmp_path, objects, files=manifests(tmp_path, changed))
+
+    assert code == 0
+    assert "1 ResourceQuota of it limits what you apply" in text
+    assert "applied to the copy: 1 object" in text
+
+
+async def test_usage_that_was_saved_counts_objects_that_were_not(tmp_path: Path) -> None:
+    objects = [*saved.full_cluster(), quota({"pods": "10", "secrets": "9"}, {"pods": "10", "secrets": "7"})]
+
+    async with copied(tmp_path, *objects) as (plane, client):
+        with pytest.raises(Forbidden, match="exceeded quota: limits, requested: pods=1, used: pods=10"):
+            await client.create(PODS, {"metadata": {"name": "new"}, "spec": PLAIN}, saved.SPACE)
+        await client.delete(PODS, "first", saved.SPACE)
+        await plane.calm()
+        await client.create(PODS, {"metadata": {"name": "new"}, "spec": PLAIN}, saved.SPACE)
+        used = (await client.get(RESOURCE_QUOTAS, "limits", saved.SPACE))["status"]["used"]
+
+    assert used == {"pods": "10", "secrets": "7"}
+
+
+@pytest.mark.parametrize("spec", [{}, {"hard": None}, {"hard": {"pods": "-1", "memory": "1e400", "count/": "1"}}])
+async def test_a_quota_with_unusual_limits_ends_nothing(tmp_path: Path, spec: Object) -> None:
+    odd = {**quota({}, {}), "spec": spec, "status": {}}
+
+    async with copied(tmp_path, *saved.full_cluster(), odd) as (plane, client):
+        await client.delete(PODS, "first", saved.SPACE)
+        await plane.calm()
+        placed = await client.get(PODS, "third", saved.SPACE)
+
+    assert placed["spec"]["nodeName"] == "gpu-1"
+
+
+async def test_a_claim_that_a_quota_forbids_is_the_reason_why_a_pod_waits(tmp_path: Path) -> None:
+    devices = "gpu.deviceclass.resource.k8s.io/devices"
+    template: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu", "namespace": saved.SPACE, "uid": "template-gpu"},
+        "spec": {"spec": saved.claim("any")["spec"]},
+    }
+    waiting = saved.pod("third")
+    waiting["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    objects = [*saved.full_cluster()[:3], template, waiting, quota({devices: "0"}, {devices: "0"})]
+    unrelated = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unrelated"}}
+
+    code, text = await run(tmp_path, objects, files=manifests(tmp_path, unrelated))
+
+    assert code == 1
+    assert "exceeded quota: limits" in text
+
+
+@pytest.mark.parametrize(
+    ("remedy", "message"),
+    [
+        ("kind: [", "remedy.yaml"),
+        ("a: b", "document 1 lacks apiVersion"),
+        ("# nothing", "no Kubernetes object found"),
+        (
+            "{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: gpu}, spec: {suitable: true}}",
+            'unknown field "spec.suitable"',
+        ),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}, spec: {}}", 'namespaces "b" not found'),
+        ("{apiVersion: example.com/v1, kind: Pizza, metadata: {name: a}}", "has no kind Pizza of example.com/v1"),
+    ],
+)
+def test_an_invalid_remedy_is_refused_before_anything_is_scheduled(tmp_path: Path, remedy: str, message: str) -> None:
+    (file := tmp_path / "remedy.yaml").write_text(remedy)
+    saved.write(tmp_path / "saved.json", saved.full_cluster())
+
+    result = CliRunner().invoke(cli, ["sandbox", "--from", str(tmp_path / "saved.json"), "-f", str(file)])
+
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "in one process" not in result.output
+
+
+async def test_a_remedy_may_need_what_it_brings_itself(tmp_path: Path) -> None:
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "pizzas.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "pizzas", "kind": "Pizza"},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        },
+    }
+    objects: list[Object] = [
+        {"apiVersion": "example.com/v1", "kind": "Pizza", "metadata": {"name": "a", "namespace": "new"}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}},
+        definition,
+    ]
+
+    code, text = await run(tmp_path, saved.full_cluster()[:3], files=manifests(tmp_path, *objects))
+
+    assert code == 0
+    assert "applied to the copy: 3 objects" in text
 
 
 async def test_a_rule_of_the_remedy_evicts_pods_of_the_copy(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from urllib.request import Request, urlopen
 
@@ -291,6 +293,24 @@ def test_project_is_found_in_the_working_directory(desk: Desk) -> None:
 
     assert desk.end() == 0
     assert "INFO slices.inventory: inventory devices=2" in desk.text
+
+
+def test_a_run_is_recorded_in_the_project_and_not_taken_for_a_change(desk: Desk) -> None:
+    desk.order("guest")
+    desk.start("pizzeria.py", "-f", "order.yaml", "--record", "run.jsonl").until(RUNS)
+    desk.edit("gouda", "brie")
+    desk.until(SERVES)
+    assert desk.end() == 0
+
+    records = [json.loads(line) for line in (desk.project / "run.jsonl").read_text().splitlines()]
+    assert (records[0]["kind"], records[0]["title"]) == ("RecordingStarted", "dra.pizza")
+    starts = [record["why"] for record in records if record["kind"] == "DriverStarting"]
+    assert starts == ["start", "pizzeria.py"]
+    command = [sys.executable, "-P", "-m", "dra_kit", "replay", "run.jsonl"]
+    played = subprocess.run(command, cwd=desk.project, capture_output=True, text=True, check=True)
+    assert played.stderr == ""
+    for told in (SERVES, RUNS):
+        assert told in played.stdout
 
 
 def test_nothing_remains_after_dev_is_killed(desk: Desk) -> None:

@@ -93,6 +93,17 @@ async def test_what_tools_and_editors_keep_is_not_watched(tmp_path: Path, clock:
         await anext(found)
 
 
+async def test_file_that_this_process_writes_is_not_watched(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = FileWatcher([tmp_path], [tmp_path], without=Path("run.jsonl"), sleep=clock.sleep, clock=clock).changes()
+    (tmp_path / "run.jsonl").touch()
+    (tmp_path / "a.py").touch()
+
+    assert names(await anext(found)) == ["a.py"]
+
+
 async def test_files_that_are_saved_together_are_one_change(tmp_path: Path, clock: Clock) -> None:
     found = watch(clock, tmp_path)
     (tmp_path / "a.py").touch()

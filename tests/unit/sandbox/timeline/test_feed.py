@@ -15,6 +15,7 @@ from typing_extensions import override
 import dra_kit as dra
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, SECRETS
 from dra_kit.errors import SandboxError
+from dra_kit.kubelet.cdi.spec import Hook, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
@@ -250,6 +251,91 @@ async def test_what_a_run_reports_about_a_pod_has_no_data_of_its_secrets(tmp_pat
     assert "staple" not in text
     [end] = of(RunEnded, list(Recording(file).records()))
     assert [item.split("got")[0] for item in end.failures] == ["story: output: expected contains 'x', "] * 2
+
+
+async def test_what_drivers_hooks_and_annotations_quote_of_a_secret_is_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    feed = TimelineFeed(Timeline(), file)
+    guest = pod("guest", "lunch", "true")
+    guest["metadata"]["annotations"] = {"note": f"opens with {SECRET}", "resource.example.com/name": "guest"}
+    guest["spec"]["containers"][0]["env"] = [{"name": "TEXT", "value": f"also {SECRET}"}]
+    guest["spec"]["volumes"] = [{"name": "recipe", "secret": {"secretName": "recipes", "optional": True}}]
+    asking = claim("lunch")
+    asking["metadata"]["annotations"] = {"note": f"for {SECRET}"}
+    edits = SpecEdits(
+        env=(f"RECIPE={SECRET}", "CHEESE=gouda"),
+        hooks=(Hook(hook_name="createRuntime", path="/bin/open", args=("open", SECRET), env=(f"KEY={SECRET}",)),),
+        mounts=(Mount(host_path=f"/tmp/{SECRET}", container_path="/recipe"),),
+    )
+    spec = {
+        "kind": "dra.pizza/claim",
+        "devices": [{"name": "pizza", "containerEdits": edits.model_dump(mode="json", by_alias=True)}],
+        "annotations": {"note": SECRET},
+    }
+    async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), SETTINGS, observers=(feed,)) as sandbox:
+        secret = {"metadata": {"name": "recipes"}, "stringData": {"recipe": SECRET}}
+        await sandbox.client.create(SECRETS, secret, "default")
+        created = await sandbox.client.create(PODS, guest)
+        await sandbox.client.create(RESOURCE_CLAIMS, asking)
+        await until(lambda: ("default", "lunch") in sandbox.informers.objects(RESOURCE_CLAIMS))
+        await until(lambda: ("default", "guest") in sandbox.informers.objects(PODS))
+        own = PodReference("default", "guest", created["metadata"]["uid"])
+        for about, number in ((own, "1"), (PodReference("default", "guest", "former"), "2")):
+            container = ContainerReference(about, "eater", number)
+            feed.acted(ContainerStarted(node="node-1", container=container, from_claims=edits, from_hooks=edits))
+        feed.acted(CdiSpecWritten(node="node-1", driver="dra.pizza", file="pizza.json", spec=spec))
+    feed.close()
+
+    assert SECRET not in file.read_text()
+    recorded = list(Recording(file).records())
+    known, former = of(ContainerStarted, recorded)
+    assert known.from_claims.env == ("RECIPE=(removed)", "CHEESE=gouda")
+    assert known.from_hooks.hooks[0].args == ("open", "(removed)")
+    assert former.from_claims.env == ("RECIPE=(removed)", "CHEESE=(removed)")
+    assert former.from_hooks.hooks[0].args == ("(removed)", "(removed)")
+    [written] = of(CdiSpecWritten, recorded)
+    assert written.spec["devices"][0]["containerEdits"]["mounts"][0]["hostPath"] == "/tmp/(removed)"
+    changes = [item.object for item in of(ObjectChanged, recorded)]
+    notes = [item["metadata"]["annotations"]["note"] for item in changes if item["metadata"]["name"] == "guest"]
+    assert set(notes) == {"opens with (removed)"}
+
+
+@pytest.mark.parametrize("change", ["deleted", "changed"])
+async def test_a_secret_that_goes_before_its_container_starts_is_not_in_the_file(tmp_path: Path, change: str) -> None:
+    file = tmp_path / "run.jsonl"
+    feed = TimelineFeed(Timeline(), file)
+    guest = pod("guest", "absent", "true")
+    guest["spec"]["volumes"] = [{"name": "recipe", "secret": {"secretName": "recipes", "optional": True}}]
+    async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), SETTINGS, observers=(feed,)) as sandbox:
+        secret = {"metadata": {"name": "recipes"}, "stringData": {"recipe": SECRET}}
+        await sandbox.client.create(SECRETS, secret, "default")
+        if change == "deleted":
+            await sandbox.client.delete(SECRETS, "recipes", "default")
+        else:
+            await sandbox.client.patch(SECRETS, "recipes", {"stringData": {"recipe": "another"}}, "default")
+        await sandbox.client.create(PODS, guest)
+        await until(lambda: ("default", "guest") in sandbox.informers.objects(PODS))
+        feed.acted(DriverLogged(driver="dra.pizza", text=f"recipe {SECRET}"))
+    feed.close()
+
+    assert SECRET not in file.read_text()
+    assert "recipe (removed)" in file.read_text()
+
+
+async def test_a_secret_that_comes_after_its_pod_is_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    feed = TimelineFeed(Timeline(), file)
+    guest = pod("guest", "absent", "true")
+    guest["spec"]["volumes"] = [{"name": "recipe", "secret": {"secretName": "recipes"}}]
+    async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), SETTINGS, observers=(feed,)) as sandbox:
+        await sandbox.client.create(PODS, guest)
+        await until(lambda: ("default", "guest") in sandbox.informers.objects(PODS))
+        secret = {"metadata": {"name": "recipes"}, "stringData": {"recipe": SECRET}}
+        await sandbox.client.create(SECRETS, secret, "default")
+        feed.acted(DriverLogged(driver="dra.pizza", text=f"recipe {SECRET}"))
+    feed.close()
+
+    assert SECRET not in file.read_text()
 
 
 async def test_environment_of_a_pod_that_is_gone_is_not_in_the_file(tmp_path: Path) -> None:

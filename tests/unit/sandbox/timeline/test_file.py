@@ -397,6 +397,22 @@ def test_only_a_record_with_invalid_unicode_is_lost(tmp_path: Path, caplog: pyte
     assert len(caplog.messages) == 1
 
 
+def test_only_a_record_that_cannot_be_redacted_is_lost(tmp_path: Path) -> None:
+    def redact(record: Record) -> Record:
+        if isinstance(record, ObjectChanged):
+            raise RecursionError("nested too deeply")
+        return record
+
+    file = TimelineFile(tmp_path / "t.jsonl", redact=redact)
+    file.write(DriverLogged(text="before"))
+    file.write(ObjectChanged(change="ADDED", resource="pods", object=NAMED))
+    file.write(DriverLogged(text="after"))
+    file.close()
+
+    texts = [record.text for record in Recording(tmp_path / "t.jsonl").records() if isinstance(record, DriverLogged)]
+    assert texts == ["before", "after"]
+
+
 def test_only_a_too_deeply_nested_record_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timeline"
     deep: dict[str, object] = {}

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,77 @@ async def test_object_that_cannot_be_recorded_is_skipped_and_reported(
     assert reports == [reason, "the recording begins"]
 
 
+def event(name: str, note: str, namespace: str = "default", **fields: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "regarding": {"kind": "Pod", "namespace": namespace, "name": "guest", "uid": "u"},
+        "reason": "FailedPrepareDynamicResources",
+        "note": note,
+        "type": "Warning",
+        "reportingController": "kubelet",
+        "reportingInstance": SECRET,
+        **fields,
+    }
+
+
+async def test_events_of_the_namespace_are_recorded_without_secrets_and_shown(api: Api, tmp_path: Path) -> None:
+    api.put("resourceclaims", claim("lunch"))
+    api.put("events", event("before", "long ago"))
+    api.put("events", event("elsewhere", "of others", "elsewhere"))
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        await until(follower.begun)
+        api.put("events", event("now", f"recipe '{SECRET}' is unknown"))
+        api.put("events", event("known", "0/1 nodes are available", reason="FailedScheduling"))
+        await until(lambda: len(follower.changes("events")) == 3)
+        api.delete("events", "before", "default")
+        await until(lambda: ("DELETED", "before") in follower.changes())
+        await follower.stop()
+
+    assert set(follower.changes("events")) == {
+        *(("ADDED", name) for name in ("before", "now", "known")),
+        ("DELETED", "before"),
+    }
+    assert SECRET not in (tmp_path / "run.jsonl").read_text()
+    shown = CliRunner().invoke(cli, ["replay", str(tmp_path / "run.jsonl")]).output
+    assert "Event FailedPrepareDynamicResources about Pod guest, of kubelet" in shown
+    assert "recipe '(removed)' is unknown" in shown
+    assert "long ago" not in shown
+    assert "FailedScheduling" not in shown
+
+
+async def test_events_explain_a_pod_at_a_moment_of_a_recording(api: Api, tmp_path: Path) -> None:
+    waiting = pod("guest", spec={"resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "absent"}]})
+    api.put("nodes", node("node-1"))
+    created = api.put("pods", waiting)
+    about = {"kind": "Pod", "namespace": "default", "name": "guest", "uid": created["metadata"]["uid"]}
+    refused = event("refused", "quota exceeded", reason="FailedResourceClaimCreation", regarding=about)
+    async with following(api.url, tmp_path / "run.jsonl") as follower:
+        api.put("events", refused)
+        await until(lambda: ("ADDED", "refused") in follower.changes())
+        await follower.stop()
+
+    shown = CliRunner().invoke(cli, ["replay", str(tmp_path / "run.jsonl"), "--at", "600"]).output
+
+    assert "FailedResourceClaimCreation: quota exceeded" in shown
+
+
+@pytest.mark.parametrize(("flags", "names"), [((), {"own"}), (("--all-events",), {"own", "elsewhere"})])
+def test_events_of_all_namespaces_are_recorded_on_request(
+    api: Api, tmp_path: Path, flags: tuple[str, ...], names: set[str]
+) -> None:
+    api.put("events", event("own", "a"))
+    api.put("events", event("elsewhere", "b", "elsewhere"))
+    file = tmp_path / "run.jsonl"
+
+    config = str(api.kubeconfig(tmp_path / "k"))
+    arguments = ["snapshot", "--follow", "--for", "2s", "-o", str(file), "--kubeconfig", config, *flags]
+    result = CliRunner().invoke(cli, arguments)
+
+    assert result.exit_code == 0, result.output
+    found = [item for item in Recording(file).records() if isinstance(item, ObjectChanged)]
+    assert {item.object["metadata"]["name"] for item in found} == names
+
+
 async def test_heartbeats_of_nodes_are_not_recorded(api: Api, tmp_path: Path) -> None:
     api.put("nodes", node("node-1"))
     async with following(api.url, tmp_path / "run.jsonl") as follower:
@@ -316,7 +387,10 @@ async def test_resources_that_may_not_be_read_are_named(api: Api, tmp_path: Path
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_recording_of_nothing_fails(api: Api, tmp_path: Path, status: int) -> None:
-    with api.failing(status, below="/api/"), api.failing(status, below="/apis/resource.k8s.io/v1/"):
+    places = ("/api/", "/apis/resource.k8s.io/v1/", "/apis/events.k8s.io/v1/")
+    with ExitStack() as stack:
+        for place in places:
+            stack.enter_context(api.failing(status, below=place))
         async with following(api.url, tmp_path / "run.jsonl") as follower:
             with pytest.raises(Forbidden):
                 await follower.ending

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dra_kit.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.control_plane import ControlPlane
-from dra_kit.sandbox.pending_pods import explain_pending_pods
+from dra_kit.sandbox.pod_causes import explain_pending_pods
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.cluster.scheduler.test_scheduler import READY, add_claim, add_pod, allocation_on, known
 
