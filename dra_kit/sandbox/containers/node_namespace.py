@@ -388,7 +388,7 @@ class NodeFiles(Struct, frozen=True):
             if path != SYSFS:
                 raise ConfigurationError(
                     f"--node-files {path}={folder}: without node namespaces, programs see the files of this machine at "
-                    f"{path}; leave out --no-node-namespaces. Only a folder for /sys can be given to --plugin, by {{sysfs}}"
+                    f"{path}; leave out --no-node-namespaces. Only that of /sys can be given to --plugin, by {{sysfs}}"
                 )
 
     def check(self, nodes: Sequence[str]) -> None:
