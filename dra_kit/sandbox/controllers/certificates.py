@@ -123,10 +123,11 @@ class Validity(Struct, frozen=True):
     begin: dt.datetime
     end: dt.datetime
     renewal: dt.datetime
+    revision: int = 1
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any], now: dt.datetime) -> Self:
-        """Return that of a certificate that is issued now, for the spec of a Certificate.
+    def of(cls, spec: Mapping[str, Any], now: dt.datetime, revision: int = 1) -> Self:
+        """Return that of a certificate that is issued now, for the spec of a Certificate, as its n-th one.
 
         Raises:
             ValueError: a duration in it is invalid.
@@ -143,13 +144,13 @@ class Validity(Struct, frozen=True):
             before = length * percentage / 100
         begin = now.replace(microsecond=0)
         end = begin + length
-        return cls(begin, end, max(end - (before or length / 3), begin + _PAUSE).replace(microsecond=0))
+        return cls(begin, end, max(end - (before or length / 3), begin + _PAUSE).replace(microsecond=0), revision)
 
     @property
     def status(self) -> dict[str, Any]:
         """The fields of the status of a Certificate."""
         fields = {"notBefore": self.begin, "notAfter": self.end, "renewalTime": self.renewal}
-        return {name: format_time(moment) for name, moment in fields.items()}
+        return {"revision": self.revision, **{name: format_time(moment) for name, moment in fields.items()}}
 
 
 def _now() -> dt.datetime:
@@ -248,16 +249,21 @@ class CertificateController:
             message = "Another Certificate has the same secretName"
             await self._set_ready(CERTIFICATES, certificate, ready=False, reason="DuplicateSecretName", message=message)
             return
-        former = self._issued.get(key)
+        former, spec = self._issued.get(key), certificate["spec"]
         try:
-            validity = Validity.of(certificate["spec"], former.begin if former is not None else _now())
+            # what the informer knows of the status may be older
+            validity = (
+                Validity.of(spec, former.begin, former.revision)
+                if former is not None
+                else Validity.of(spec, _now(), int((certificate.get("status") or {}).get("revision") or 0))
+            )
         except ValueError as error:
             await self._set_ready(CERTIFICATES, certificate, ready=False, reason="Invalid", message=str(error))
             return
         is_due = former is not None and (_now() >= validity.renewal or validity.end != former.end)
         with suppress(Forbidden):  # the namespace is just being deleted
             if is_due or not await self._has_secret(certificate):
-                validity = Validity.of(certificate["spec"], _now())
+                validity = Validity.of(spec, _now(), validity.revision + 1)
                 await self._write_secret(certificate, validity)
                 self._await_renewal(key, validity)
             elif former is not None:  # it was not issued by another sandbox
@@ -343,9 +349,7 @@ class CertificateController:
         validity = self._issued.get((namespace, name)) if resource is CERTIFICATES else None
         status = found.get("status") or {}
         fields = validity.status if validity is not None else {}
-        new: dict[str, Any] = {}
-        if any(status.get(field) != text for field, text in fields.items()):
-            new = {**fields, "revision": int(status.get("revision") or 0) + 1}
+        new: dict[str, Any] = {} if fields.items() <= status.items() else dict(fields)
         if not any(wanted.items() <= condition.items() for condition in status.get("conditions") or []):
             new["conditions"] = [{**wanted, "lastTransitionTime": format_time()}]
         if new:
