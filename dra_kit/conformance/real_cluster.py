@@ -146,8 +146,8 @@ class ClusterBench:
             self._progress.remains(f"namespace {self.namespace} is still being deleted")
 
     async def _create_classes(self) -> None:
-        if self.profile.device_classes is not None:
-            for place, body in read_objects(source_file(self.profile.device_classes)):
+        for file in self.profile.device_classes:
+            for place, body in read_objects(source_file(file)):
                 if body.get("kind") != "DeviceClass":
                     raise ConfigurationError(f"{place}: only a DeviceClass is created in a cluster; leave it out")
                 await self._create_class(body)
