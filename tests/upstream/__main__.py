@@ -143,7 +143,7 @@ def tried(driver: UpstreamDriver, place: Place, scratch: Path, logs: Path) -> bo
     return right == len(driver.examples)
 
 
-def judged(name: str, driver: UpstreamDriver, place: Place, scratch: Path, reports: Path, checks: str) -> bool:
+def judged(name: str, driver: UpstreamDriver, place: Place, scratch: Path, *, reports: Path, checks: str) -> bool:
     """Judge a driver and write the reports; return whether it could be started."""
     report, profile = reports / f"{name}.json", scratch / "profile.yaml"
     report.unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def main() -> int:
             if given.action == "try":
                 results[name] = tried(driver, place, scratch, given.reports)
             else:
-                results[name] = judged(name, driver, place, scratch, given.reports, given.checks)
+                results[name] = judged(name, driver, place, scratch, reports=given.reports, checks=given.checks)
     if not results:
         print(f"nothing to {given.action} in {given.sources}; put there: {', '.join(wanted)}", file=sys.stderr)
         return 2
