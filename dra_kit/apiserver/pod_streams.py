@@ -211,15 +211,16 @@ class StreamUpgrade(Struct, frozen=True):
                 raise bad_request("the WebSocket handshake lacks a valid Sec-WebSocket-Key or Sec-WebSocket-Version")
         except PodStreamUnavailable as reason:
             return web.Response(text=str(reason), status=reason.code)
-        with suppress(ConnectionError):  # the client is gone
-            async with AsyncExitStack() as stack:
-                try:
-                    serve = await stack.enter_async_context(self.begin())
-                except PodStreamUnavailable as reason:
-                    return web.Response(text=str(reason), status=reason.code)
+        async with AsyncExitStack() as stack:
+            try:
+                serve = await stack.enter_async_context(self.begin())
+            except PodStreamUnavailable as reason:
+                return web.Response(text=str(reason), status=reason.code)
+            with suppress(ConnectionError):  # the client is gone
                 await socket.prepare(raw)
                 await serve(socket, socket.ws_protocol or "")
-            await socket.close()
+                await stack.aclose()
+                await socket.close()
         return socket
 
 

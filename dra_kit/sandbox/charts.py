@@ -403,24 +403,25 @@ class ChartInstaller:
             SandboxError: one has failed, or takes too long.
         """
         done: list[AppliedManifest] = []
-        try:
-            for where, body in hooks:
-                if not await self._is_served(body, skipped):
-                    continue
-                resource = await self._kinds.resource(where, body)
-                await self._delete_hook(
-                    AppliedManifest(resource, in_namespace(resource, body, chart.name)), _BEFORE_CREATION
-                )
-                [hook] = await self._create(chart, [(where, body)], skipped)
-                try:
-                    await self._finish_hook(chart, hook)
-                except SandboxError:
-                    await self._delete_hook(hook, _FAILED)
-                    raise
-                done.append(hook)
-        finally:
-            for hook in reversed(done):  # not before: a Job needs its ServiceAccount
-                await self._delete_hook(hook, _SUCCEEDED)
+        failure: SandboxError | None = None
+        for where, body in hooks:
+            if not await self._is_served(body, skipped):
+                continue
+            resource = await self._kinds.resource(where, body)
+            former = AppliedManifest(resource, in_namespace(resource, body, chart.name))
+            await self._delete_hook(former, _BEFORE_CREATION)
+            [hook] = await self._create(chart, [(where, body)], skipped)
+            try:
+                await self._finish_hook(chart, hook)
+            except SandboxError as error:
+                failure = error
+                await self._delete_hook(hook, _FAILED)
+                break
+            done.append(hook)
+        for hook in reversed(done):  # not before: a Job needs its ServiceAccount
+            await self._delete_hook(hook, _SUCCEEDED)
+        if failure is not None:
+            raise failure
 
     async def _is_served(self, body: Mapping[str, Any], skipped: dict[str, None]) -> bool:
         """Return whether an object can be created; if not, add its kind to ``skipped``."""

@@ -238,7 +238,7 @@ class SandboxSession:
             self._view.entry(f"{title} is deleted: its hooks run", bold=True)
             try:
                 async with asyncio.timeout(_UNINSTALL_SECONDS):
-                    await sandbox.or_fail(installer.uninstall(installed))
+                    await sandbox.control_plane.or_fail(installer.uninstall(installed))
             except (DraKitError, TimeoutError) as error:
                 late = (
                     f"{title}: its hooks have not finished within {_UNINSTALL_SECONDS:.0f} s; look at their pods' logs"
