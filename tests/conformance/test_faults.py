@@ -1,7 +1,7 @@
 """A driver with one fault fails exactly the check that is about it; a right one passes all.
 
-With ``CONFORMANCE_ALL=1`` each fault is judged by all checks of its group. Otherwise, if the group is large, it is judged
-by its own and a third of the others, so that CI has the time for it.
+With ``CONFORMANCE_ALL=1`` each fault is judged by all checks of its group. Otherwise, if the group is large, it is only
+judged by its own and a third of the others, so that CI has the time for it.
 """
 
 from __future__ import annotations
