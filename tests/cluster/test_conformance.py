@@ -32,7 +32,7 @@ driver: {conformance_driver.DRIVER}
 expect: {{env: {{GPU_0: gpu-*}}}}
 devices: 4
 podWithin: 20
-startWithin: 30
+startWithin: 90
 restoredWithin: 10
 """
 
