@@ -55,7 +55,7 @@ SHORTER = [
     (api_and_life_cycle, "_EXIT_SECONDS", 5.0),
 ]
 """Waits that are longer than these drivers need: a wrong one writes five times a second, or never answers."""
-_LARGE = 8  # checks of a group
+_LARGE = 9  # checks of a group
 DOES_NOT_APPLY = {"R10", "H4"}
 """Checks that cannot apply to a driver with two sockets and a health service."""
 
