@@ -51,13 +51,13 @@ try-upstream: install ## run public drivers in the sandbox (UPSTREAM=folder, see
 	$(BIN)/python -m tests.upstream try "$(UPSTREAM)" --only "$(ONLY)" --reports "$(or $(REPORTS),build/upstream)"
 
 .PHONY: judge-upstream
-judge-upstream: install ## judge public drivers by conformance checks (UPSTREAM=folder as above); ONLY=names, REPORTS=folder
-	$(BIN)/python -m tests.upstream judge "$(UPSTREAM)" --only "$(ONLY)" --reports "$(or $(REPORTS),build/conformance)"
+judge-upstream: install ## judge public drivers by conformance checks (UPSTREAM=folder as above); ONLY=names, CHECKS=ids, REPORTS=folder
+	$(BIN)/python -m tests.upstream judge "$(UPSTREAM)" --only "$(ONLY)" --checks "$(CHECKS)" --reports "$(or $(REPORTS),build/conformance)"
 
 .PHONY: test-conformance
-test-conformance: install ## run drivers with one fault each, and those of the examples, through the conformance checks
+test-conformance: install ## run drivers with one fault each through the conformance checks (ALL=1: by all of a group)
 	@# the drivers mostly wait for deadlines
-	$(BIN)/python -m pytest -n 8 --dist worksteal tests/conformance tests/unit/conformance
+	CONFORMANCE_ALL=$(ALL) $(BIN)/python -m pytest -n 8 --dist worksteal tests/conformance
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at each durable step, a thousand random runs (SEEDS=n), 300 corrupt bytes

@@ -17,7 +17,7 @@ import re
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Protocol, Self, TypeAlias
 
@@ -176,12 +176,13 @@ class StreamUpgrade(Struct, frozen=True):
     Attributes:
         protocols: of WebSockets that are served.
         check: raises :class:`PodStreamUnavailable` if there is nothing to connect to.
-        begin: connects with the pod; called once it is certain that the client speaks such a protocol.
+        begin: connects with the pod; entered once it is certain that the client speaks such a protocol. What it has
+            opened is closed at its end, also if the client leaves before the handshake.
     """
 
     protocols: tuple[str, ...]
     check: Callable[[], None]
-    begin: Callable[[], Awaitable[Serve]]
+    begin: Callable[[], AbstractAsyncContextManager[Serve]]
 
     async def answer(self, raw: web.BaseRequest) -> web.StreamResponse:
         """Serve a request until one side closes it.
@@ -208,13 +209,18 @@ class StreamUpgrade(Struct, frozen=True):
             )
             if not socket.can_prepare(raw):
                 raise bad_request("the WebSocket handshake lacks a valid Sec-WebSocket-Key or Sec-WebSocket-Version")
-            serve = await self.begin()
         except PodStreamUnavailable as reason:
             return web.Response(text=str(reason), status=reason.code)
-        with suppress(ConnectionError):  # the client is gone
-            await socket.prepare(raw)
-            await serve(socket, socket.ws_protocol or "")
-            await socket.close()
+        async with AsyncExitStack() as stack:
+            try:
+                serve = await stack.enter_async_context(self.begin())
+            except PodStreamUnavailable as reason:
+                return web.Response(text=str(reason), status=reason.code)
+            with suppress(ConnectionError):  # the client is gone
+                await socket.prepare(raw)
+                await serve(socket, socket.ws_protocol or "")
+                await stack.aclose()
+                await socket.close()
         return socket
 
 
@@ -236,13 +242,17 @@ def _command(
         options.check()
         find()
 
-    async def begin() -> Serve:
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Serve]:
         streams = await connect()
 
         async def serve(socket: web.WebSocketResponse, protocol: str) -> None:
             await _Command(socket, protocol, streams, options).run()
 
-        return serve
+        try:
+            yield serve
+        finally:
+            streams.close()
 
     return StreamUpgrade((V5, V4), check, begin)
 
@@ -256,17 +266,15 @@ class _Command:
         self._socket, self._protocol, self._streams, self._options = socket, protocol, streams, options
 
     async def run(self) -> None:
+        """Serve it until the command has ended, or the client has left."""
         first = _STDOUT if self._options.stdout else _STDERR if self._options.stderr else _ERROR
-        try:
-            await self._socket.send_bytes(bytes((first,)))  # the command runs
-            async with running_tasks() as start:
-                outputs = [start(self._send(_STDOUT, self._streams.read_output))] if self._options.stdout else []
-                if self._options.stderr:
-                    outputs.append(start(self._send(_STDERR, self._streams.read_errors)))
-                end = start(self._finish(outputs))
-                await asyncio.wait((start(self._receive()), end), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._streams.close()
+        await self._socket.send_bytes(bytes((first,)))  # the command runs
+        async with running_tasks() as start:
+            outputs = [start(self._send(_STDOUT, self._streams.read_output))] if self._options.stdout else []
+            if self._options.stderr:
+                outputs.append(start(self._send(_STDERR, self._streams.read_errors)))
+            end = start(self._finish(outputs))
+            await asyncio.wait((start(self._receive()), end), return_when=asyncio.FIRST_COMPLETED)
 
     async def _send(self, channel: int, read: Callable[[], Awaitable[bytes]]) -> None:
         prefix = bytes((channel,))
@@ -307,20 +315,27 @@ async def messages(socket: web.WebSocketResponse) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def running_tasks() -> AsyncIterator[Callable[[Any], asyncio.Task[None]]]:
-    """Give a function that starts tasks; they end with the block."""
+    """Give a function that starts tasks; those that still run end with the block."""
     tasks: set[asyncio.Task[None]] = set()
+
+    def forget(task: asyncio.Task[None]) -> None:
+        tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # such as a client that is gone; it is not to be logged
 
     def start(work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         tasks.add(task)
+        task.add_done_callback(forget)
         return task
 
     try:
         yield start
     finally:
-        for task in tasks:
+        remaining = [*tasks]
+        for task in remaining:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*remaining, return_exceptions=True)
 
 
 _HOP_BY_HOP: Final = frozenset((

@@ -12,8 +12,8 @@ import asyncio
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
@@ -208,8 +208,9 @@ def forward_ports(pods: PodStreams, pod: Object, query: Query) -> StreamUpgrade:
         else:
             await _Channels(socket, pods, pod, ports).run()
 
-    async def begin() -> Serve:
-        return serve
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Serve]:
+        yield serve
 
     return StreamUpgrade((TUNNEL, V4) if not ports else (V4, TUNNEL), check, begin)
 

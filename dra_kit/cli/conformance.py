@@ -283,8 +283,8 @@ def _profile(target: str | None, file: Path | None) -> DriverProfile:
     if file is None and project is not None and (project.folder / FILE).is_file():
         file = project.folder / FILE
     profile = read_profile(file) if file is not None else DriverProfile()
-    if profile.device_classes is None and project is not None and project.classes:
-        profile = profile.model_copy(update={"device_classes": project.classes[0]})
+    if not profile.device_classes and project is not None:
+        profile = profile.model_copy(update={"device_classes": [*project.classes]})
     if profile.rbac is not None and not profile.rbac.manifests and profile.rbac.chart is None:
         rights = profile.rbac.model_copy(update={"chart": chart_directory()})
         profile = profile.model_copy(update={"rbac": rights})

@@ -82,7 +82,7 @@ def _unpublished(bench: Workbench, version: str, cluster: ConformanceCluster) ->
 
 async def _require_version(bench: Workbench, version: str) -> None:
     explicit = {f"{_GROUP}/{other}": other == version for other in _VERSIONS}
-    profile = bench.profile.model_copy(update={"device_classes": None})
+    profile = bench.profile.model_copy(update={"device_classes": [], "device_class": None, "shared_request": {}})
     await end_driver(bench)
     socket = bench.places.scratch / f"{version}.sock"
     try:

@@ -35,6 +35,7 @@ from dra_kit.kubernetes.manifests.documents import read_objects, source_file
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.text import did_you_mean
 
 USER_AGENT: Final = "dra-kit conformance"
 """The client of the checks; all other requests are the driver's."""
@@ -331,21 +332,45 @@ class ConformanceCluster:
         node = _object(NODES, self.node, labels={"kubernetes.io/hostname": self.node, "kubernetes.io/os": "linux"})
         created = await self.client.create(NODES, node)
         self.node_uid = created["metadata"]["uid"]
-        if self._profile.device_classes is not None:
-            for _, body in read_objects(source_file(self._profile.device_classes)):
+        for file in self._profile.device_classes:
+            for _, body in read_objects(source_file(file)):
                 kind = self.server.api.registry.by_kind(body["apiVersion"], body["kind"])
                 if kind is None:
                     what = f"{body['kind']} {body['apiVersion']}"
-                    raise ConfigurationError(f"{self._profile.device_classes}: {what} is not served; leave it out")
+                    raise ConfigurationError(f"{file}: {what} is not served; leave it out")
                 version = body["apiVersion"].rpartition("/")[2]
                 await self.client.create(
                     Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced), body
                 )
 
+    async def _check_classes(self) -> None:
+        """Check that the classes of the profile exist.
+
+        Raises:
+            ConfigurationError: one does not.
+        """
+        known = [item["metadata"]["name"] for item in (await self.client.list(DEVICE_CLASSES)).items]
+        named = {"deviceClass": self._profile.device_class}
+        for field, request in (("request", self._profile.request), ("sharedRequest", self._profile.shared_request)):
+            named[f"{field}.deviceClassName"] = request.get("deviceClassName")
+        for field, name in named.items():
+            if name is not None and name not in known:
+                hint = did_you_mean(str(name), known) or ";"
+                there = f"there are {', '.join(known)}" if known else "there is none"
+                raise ConfigurationError(
+                    f"{field} {name} of the profile does not exist{hint} {there}; correct it, or name its file as "
+                    "deviceClasses"
+                )
+
     async def create_classes(self, driver: str) -> None:
-        """Create the classes of claims for a driver, if they do not exist."""
+        """Create the classes of claims for a driver, if they do not exist.
+
+        Raises:
+            ConfigurationError: a class of the profile does not exist.
+        """
         selector = {"cel": {"expression": f"device.driver == {json.dumps(driver)}"}}
         await self._create_class(OWN_CLASS, {"selectors": [selector]})
+        await self._check_classes()  # the driver may have created some
         if self._profile.configurations:
             spec: dict[str, Any] = {"selectors": [selector]}
             if self._profile.device_class is not None:

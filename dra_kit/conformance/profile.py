@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from dra_kit.errors import ConfigurationError
@@ -118,13 +118,18 @@ class DriverRights(_Model):
     service_account: str = Field(pattern=r"^[^/]+/[^/]+$")
 
 
+def _listed(value: object) -> object:
+    """Return a list for a single text."""
+    return [value] if isinstance(value, str) else value
+
+
 class DriverProfile(_Model):
     """The profile of a driver.
 
     Attributes:
         driver: name of the driver; by default the one that registers.
         device_class: class of the claims; by default one that selects all devices of the driver.
-        device_classes: a manifest with classes to create first; relative to the profile.
+        device_classes: manifests with classes to create first, or one; relative to the profile.
         request: further fields of a request in v1, such as ``selectors``, ``capacity`` or ``tolerations``.
         shared_request: further fields of a request for a share of a device, such as another ``deviceClassName``.
         configuration: opaque parameters of all claims; None for none.
@@ -145,7 +150,7 @@ class DriverProfile(_Model):
 
     driver: str | None = None
     device_class: str | None = None
-    device_classes: Path | None = None
+    device_classes: Annotated[list[Path], BeforeValidator(_listed)] = Field(default_factory=list)
     request: dict[str, Any] = Field(default_factory=dict)
     shared_request: dict[str, Any] = Field(default_factory=dict)
     configuration: dict[str, Any] | None = None
@@ -178,8 +183,7 @@ def read_profile(path: Path) -> DriverProfile:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
         raise ConfigurationError(f"profile {path} is invalid: {problems}; see {_PAGE}") from None
-    if profile.device_classes is not None:
-        profile = profile.model_copy(update={"device_classes": path.parent / profile.device_classes})
+    profile = profile.model_copy(update={"device_classes": [path.parent / item for item in profile.device_classes]})
     variables = {
         name: {key: value.replace(_PROJECT, str(path.parent.absolute())) for key, value in given.items()}
         for name in ("environment", "without_devices")

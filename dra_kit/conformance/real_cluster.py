@@ -37,7 +37,7 @@ from dra_kit.conformance.kubelet import KubeletMetrics, is_prepared, runs
 from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
 from dra_kit.conformance.runner import CheckOutcome, ConformanceReport, RunProgress, judged
 from dra_kit.conformance.slices import problems_of_pools, require_same_slices, shown_slice, versions_of
-from dra_kit.conformance.workbench import CheckBlocked, CheckFailure, CheckNotApplicable
+from dra_kit.conformance.workbench import CheckBlocked, CheckFailure, CheckNotApplicable, DriverUnknown
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
@@ -146,8 +146,8 @@ class ClusterBench:
             self._progress.remains(f"namespace {self.namespace} is still being deleted")
 
     async def _create_classes(self) -> None:
-        if self.profile.device_classes is not None:
-            for place, body in read_objects(source_file(self.profile.device_classes)):
+        for file in self.profile.device_classes:
+            for place, body in read_objects(source_file(file)):
                 if body.get("kind") != "DeviceClass":
                     raise ConfigurationError(f"{place}: only a DeviceClass is created in a cluster; leave it out")
                 await self._create_class(body)
@@ -544,18 +544,20 @@ async def c1(bench: ClusterBench) -> None:
             return
     except CheckBlocked as unreadable:
         reason = str(unreadable)
-    notes: list[str] = []
     try:
         await bench.result("C4")
-    except CheckFailure:
-        notes = [note for reason_of, note in await bench.events(await bench.first()) if reason_of == _NOT_PREPARED]
-        unknown = [note for note in notes if f"DRA driver {bench.driver} is not registered" in note]
-        if unknown:
-            raise CheckFailure(reason, *unknown, *bench.settings.last_output()) from None
-        if not notes:
-            raise CheckBlocked(f"{reason}, and no Event has the reason why the claim is not prepared: see C4") from None
+    except DriverUnknown as problem:
+        raise CheckFailure(reason, *problem.notes, *bench.settings.last_output()) from None
     except CheckBlocked as blocked:
         raise CheckBlocked(f"{reason}, and no pod shows it: {blocked}") from None
+    except CheckFailure:
+        if not await _not_prepared(bench):
+            raise CheckBlocked(f"{reason}, and no Event has the reason why the claim is not prepared: see C4") from None
+
+
+async def _not_prepared(bench: ClusterBench) -> list[str]:
+    """Return why the kubelet did not prepare the claim of the first pod."""
+    return [note for reason, note in await bench.events(await bench.first()) if reason == _NOT_PREPARED]
 
 
 async def c2(bench: ClusterBench) -> None:
@@ -599,7 +601,13 @@ async def c3(bench: ClusterBench) -> None:
 async def c4(bench: ClusterBench) -> None:
     """Have the kubelet prepare the claim of a pod."""
     await bench.need("C3")
-    await bench.prepared(await bench.first())
+    try:
+        await bench.prepared(await bench.first())
+    except CheckFailure:
+        unknown = f"DRA driver {bench.driver} is not registered"
+        if notes := [note for note in await _not_prepared(bench) if unknown in note]:
+            raise DriverUnknown(notes) from None
+        raise
 
 
 async def c5(bench: ClusterBench) -> None:

@@ -43,6 +43,14 @@ class CheckBlocked(Exception):
     """What the check needs first does not work: another check fails because of it."""
 
 
+class DriverUnknown(CheckBlocked):
+    """Nothing is prepared, because the kubelet does not know the driver; ``notes`` are its Events."""
+
+    def __init__(self, notes: Sequence[str]) -> None:
+        super().__init__("\n".join(["the kubelet does not know the driver: see C1", *notes]))
+        self.notes: Sequence[str] = notes
+
+
 class Workbench:
     """What a check works with.
 

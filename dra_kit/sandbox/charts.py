@@ -1,6 +1,6 @@
-"""Helm charts of drivers: rendered by helm, and installed with their hooks, as ``helm install`` does.
+"""Helm charts of drivers: rendered by helm, and installed and removed with their hooks, as helm does.
 
-Sources: Helm 3.18 ``pkg/action/install.go``, ``pkg/action/hooks.go`` and ``pkg/release/hook.go``.
+Sources: Helm 3.18 ``pkg/action/install.go``, ``uninstall.go`` and ``hooks.go``, and ``pkg/release/hook.go``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dra_kit.sandbox.drivers.command_processes import PUBLISH_SECONDS, READY_SEC
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.informers import SharedInformers
 from dra_kit.sandbox.stories.completion import pods_of_workloads, workload_shortfall
-from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_object
+from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_object, in_namespace
 
 HELM_VARIABLE: Final = "HELM"
 """Environment: the path of helm."""
@@ -44,8 +44,11 @@ _VALUES_FILE: Final = "values.yaml"
 _HOOK: Final = "helm.sh/hook"
 _WEIGHT: Final = "helm.sh/hook-weight"
 _DELETE_POLICY: Final = "helm.sh/hook-delete-policy"
-_BEFORE: Final = "pre-install"
-_AFTER: Final = "post-install"
+_EVENTS: Final = ("pre-install", "post-install", "pre-delete", "post-delete")
+_RESOURCE_POLICY: Final = "helm.sh/resource-policy"
+_BEFORE_CREATION: Final = "before-hook-creation"
+_SUCCEEDED: Final = "hook-succeeded"
+_FAILED: Final = "hook-failed"
 _OWN_GROUPS: Final = frozenset({"", "apps", "autoscaling", "batch", "policy"})  # of Kubernetes, without a domain
 _NAME_MAX: Final = 53  # of a release
 _HELM_SECONDS: Final = 60.0
@@ -242,19 +245,23 @@ def _merged(values: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, A
 
 
 class InstallPlan(Struct, frozen=True):
-    """The objects of a chart in the order of installation; hooks that belong to other moments are left out.
+    """The objects of a chart in the order of installation; hooks of other events are left out.
 
     Attributes:
         definitions: CustomResourceDefinitions that are not hooks.
         before: hooks of ``pre-install``.
         objects: everything else that is not a hook.
         after: hooks of ``post-install``.
+        before_deletion: hooks of ``pre-delete``.
+        after_deletion: hooks of ``post-delete``.
     """
 
     definitions: tuple[tuple[str, Mapping[str, Any]], ...]
     before: tuple[tuple[str, Mapping[str, Any]], ...]
     objects: tuple[tuple[str, Mapping[str, Any]], ...]
     after: tuple[tuple[str, Mapping[str, Any]], ...]
+    before_deletion: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    after_deletion: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
 
 def install_plan(documents: Sequence[tuple[str, Mapping[str, Any]]]) -> InstallPlan:
@@ -266,14 +273,17 @@ def install_plan(documents: Sequence[tuple[str, Mapping[str, Any]]]) -> InstallP
             sorted((item for item in documents if event in _events(item[1])), key=lambda item: _weight(item[1]))
         )
 
+    before, after, before_deletion, after_deletion = map(hooks, _EVENTS)
     is_definition: Callable[[tuple[str, Mapping[str, Any]]], bool] = lambda item: (  # noqa: E731
         item[1].get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind
     )
     return InstallPlan(
         definitions=tuple(filter(is_definition, plain)),
-        before=hooks(_BEFORE),
+        before=before,
         objects=tuple(item for item in plain if not is_definition(item)),
-        after=hooks(_AFTER),
+        after=after,
+        before_deletion=before_deletion,
+        after_deletion=after_deletion,
     )
 
 
@@ -296,15 +306,27 @@ class InstalledChart(Struct, frozen=True):
     """A chart whose objects exist.
 
     Attributes:
+        plan: what it consists of.
+        objects: those that are not hooks, in the order of installation; without CustomResourceDefinitions.
         count: the number of its objects, without hooks.
-        workloads: those of its objects that have pods.
         skipped: kinds that a cluster has and the sandbox does not serve.
     """
 
     chart: Chart
+    plan: InstallPlan
+    objects: tuple[AppliedManifest, ...]
     count: int
-    workloads: tuple[AppliedManifest, ...]
     skipped: tuple[str, ...]
+
+    @property
+    def workloads(self) -> list[AppliedManifest]:
+        """Those of its objects that have pods."""
+        return [item for item in self.objects if item.resource in WORKLOADS]
+
+    @property
+    def has_hooks_of_deletion(self) -> bool:
+        """Whether hooks run when it is removed."""
+        return bool(self.plan.before_deletion or self.plan.after_deletion)
 
 
 class ChartInstaller:
@@ -341,28 +363,72 @@ class ChartInstaller:
         with suppress(Conflict):
             await self._client.create(NAMESPACES, {"metadata": {"name": chart.name}})
         skipped: dict[str, None] = {}
-        found: list[AppliedManifest] = []
-        for group, is_hook in (
-            (plan.definitions, False),
-            (plan.before, True),
-            (plan.objects, False),
-            (plan.after, True),
-        ):
-            hooks: list[AppliedManifest] = []
-            for where, body in group:
-                if await self._is_unserved(body):
-                    skipped[f"{body.get('apiVersion')} {body.get('kind')}"] = None
-                    continue
-                applied = await apply_object(self._client, self._kinds, where, _owned(chart, body), chart.name)
-                if is_hook:
-                    await self._finish_hook(chart, applied)
-                    hooks.append(applied)
-                else:
-                    found.append(applied)
-            for hook in reversed(hooks):  # not before, as with helm: a Job needs its ServiceAccount
-                await self._delete_hook(hook)
-        workloads = tuple(item for item in found if item.resource in WORKLOADS)
-        return InstalledChart(chart, len(found), workloads, tuple(skipped))
+        definitions = await self._create(chart, plan.definitions, skipped)
+        await self._run_hooks(chart, plan.before, skipped)
+        objects = await self._create(chart, plan.objects, skipped)
+        await self._run_hooks(chart, plan.after, skipped)
+        return InstalledChart(chart, plan, tuple(objects), len(definitions) + len(objects), tuple(skipped))
+
+    async def uninstall(self, installed: InstalledChart) -> None:
+        """Delete the objects of a chart, between its hooks; CustomResourceDefinitions stay, and its namespace.
+
+        Raises:
+            ConfigurationError: the API server rejects a hook.
+            SandboxError: a hook failed. After one of ``pre-delete``, nothing is deleted.
+        """
+        await self._run_hooks(installed.chart, installed.plan.before_deletion, {})
+        for item in reversed(installed.objects):
+            if _annotation(item.object, _RESOURCE_POLICY).strip().lower() != "keep":
+                with suppress(NotFound):
+                    await self._client.delete(item.resource, item.name, item.namespace or None)
+        await self._run_hooks(installed.chart, installed.plan.after_deletion, {})
+
+    async def _create(
+        self, chart: Chart, documents: Iterable[tuple[str, Mapping[str, Any]]], skipped: dict[str, None]
+    ) -> list[AppliedManifest]:
+        """Create objects; kinds that are not served are added to ``skipped``."""
+        return [
+            await apply_object(self._client, self._kinds, where, _owned(chart, body), chart.name)
+            for where, body in documents
+            if await self._is_served(body, skipped)
+        ]
+
+    async def _run_hooks(
+        self, chart: Chart, hooks: Sequence[tuple[str, Mapping[str, Any]]], skipped: dict[str, None]
+    ) -> None:
+        """Run the hooks of an event, one after the other.
+
+        Raises:
+            ConfigurationError: the API server rejects one.
+            SandboxError: one has failed, or takes too long.
+        """
+        done: list[AppliedManifest] = []
+        failure: SandboxError | None = None
+        for where, body in hooks:
+            if not await self._is_served(body, skipped):
+                continue
+            resource = await self._kinds.resource(where, body)
+            former = AppliedManifest(resource, in_namespace(resource, body, chart.name))
+            await self._delete_hook(former, _BEFORE_CREATION)
+            [hook] = await self._create(chart, [(where, body)], skipped)
+            try:
+                await self._finish_hook(chart, hook)
+            except SandboxError as error:
+                failure = error
+                await self._delete_hook(hook, _FAILED)
+                break
+            done.append(hook)
+        for hook in reversed(done):  # not before: a Job needs its ServiceAccount
+            await self._delete_hook(hook, _SUCCEEDED)
+        if failure is not None:
+            raise failure
+
+    async def _is_served(self, body: Mapping[str, Any], skipped: dict[str, None]) -> bool:
+        """Return whether an object can be created; if not, add its kind to ``skipped``."""
+        if await self._is_unserved(body):
+            skipped[f"{body.get('apiVersion')} {body.get('kind')}"] = None
+            return False
+        return True
 
     async def _is_unserved(self, body: Mapping[str, Any]) -> bool:
         """Return whether an object is of a kind of Kubernetes itself that the sandbox lacks."""
@@ -390,12 +456,25 @@ class ChartInstaller:
         if outcome:
             raise SandboxError(f"{title} has failed: {outcome}; look at its pods' logs")
 
-    async def _delete_hook(self, hook: AppliedManifest) -> None:
-        """Delete a hook that has succeeded, if it says so; definitions stay (Helm, ``pkg/action/hooks.go``)."""
-        policies = [text.strip() for text in _annotation(hook.object, _DELETE_POLICY).split(",")]
-        if "hook-succeeded" in policies and hook.resource.kind != "CustomResourceDefinition":
-            with suppress(NotFound):
-                await self._client.delete(hook.resource, hook.name, hook.namespace or None)
+    async def _delete_hook(self, hook: AppliedManifest, policy: str) -> None:
+        """Delete a hook if its policies say so, and wait until it is gone; definitions stay.
+
+        Raises:
+            SandboxError: it is not gone in time.
+        """
+        policies = [text.strip() for text in _annotation(hook.object, _DELETE_POLICY).split(",") if text.strip()]
+        if policy not in (policies or [_BEFORE_CREATION]) or hook.resource.kind == CUSTOM_RESOURCE_DEFINITIONS.kind:
+            return
+        deadline = time.monotonic() + _HOOK_SECONDS
+        with suppress(NotFound):
+            await self._client.delete(hook.resource, hook.name, hook.namespace or None)
+            while time.monotonic() < deadline:
+                await self._client.get(hook.resource, hook.name, hook.namespace or None)
+                await asyncio.sleep(_POLL)
+            raise SandboxError(
+                f"hook {hook.resource.kind} {hook.name} is not deleted within {_HOOK_SECONDS:.0f} s; look at its "
+                "metadata.finalizers"
+            )
 
     async def _current(self, hook: AppliedManifest) -> Mapping[str, Any]:
         if hook.resource.kind not in {"Job", "Pod"}:

@@ -26,6 +26,7 @@ from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.containers.images import ImageStore, LocalImage
 from dra_kit.sandbox.containers.log import OutputReader, find_log, log_stream
 from dra_kit.sandbox.containers.node_namespace import (
+    SYSFS,
     NodeNamespace,
     NodePlaces,
     namespaces_refused,
@@ -302,7 +303,7 @@ class Sandbox:
 
         Raises:
             SandboxError: they are requested, and this machine does not allow them; or podman is missing.
-        ConfigurationError: podman runs containers, and they are refused.
+            ConfigurationError: podman runs containers, or nodes have files, and they are refused.
         """
         wanted = self._settings.node_namespaces
         if self._settings.containers == "podman":
@@ -315,6 +316,8 @@ class Sandbox:
             wanted = True
         if wanted is None and not (self._settings.runs_programs or self._settings.node_files):
             return
+        if wanted is False:
+            self._files.check_without_namespaces()
         refusal = await namespaces_refused() if wanted is not False else None
         if refusal is not None and (wanted or self._settings.node_files):
             raise refusal
@@ -325,9 +328,10 @@ class Sandbox:
             )
         elif self._settings.runs_programs:
             reason = f" ({refusal})" if refusal is not None else ""
+            fake = "; {sysfs} is the folder of --node-files, and /sys that of this machine"
             self.namespaces = (
                 "nodes share the files and ports of this machine: give programs the paths of a node's directories as "
-                f"arguments{reason}"
+                f"arguments{fake if self._settings.node_files else ''}{reason}"
             )
 
     def _namespace_of(self, node: str) -> Callable[[NodePlaces], NodeNamespace] | None:
@@ -354,6 +358,7 @@ class Sandbox:
             namespace=self._namespace_of(name),
             podman=self._podman,
             images=self.images,
+            sysfs=SYSFS if self._has_namespaces else self._files.sysfs(name),
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)

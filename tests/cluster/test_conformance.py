@@ -32,7 +32,7 @@ driver: {conformance_driver.DRIVER}
 expect: {{env: {{GPU_0: gpu-*}}}}
 devices: 4
 podWithin: 20
-startWithin: 30
+startWithin: 90
 restoredWithin: 10
 """
 
@@ -114,11 +114,19 @@ def test_drivers_of_the_examples_pass_every_check_on_this_machine(
     assert found["behaviours"] == dict.fromkeys(BEHAVIOURS, "passed")
 
 
+LATER = {"C1": ["C4", "C5", "C6", "C7"], "C3": ["C4", "C5", "C6", "C7"], "C4": ["C5", "C6", "C7"], "C6": ["C7"]}
+"""Checks that cannot be judged if one fails."""
+
+
 @pytest.mark.parametrize(
     ("fault", "check", "evidence"),
     [
+        pytest.param("R1", "C1", "no registered socket", marks=pytest.mark.long),
         ("S1", "C2", "ownerReferences []"),
+        pytest.param("S15", "C3", "no device is allocated to a claim", marks=pytest.mark.long),
+        pytest.param("C4", "C4", "no device is ready", marks=pytest.mark.long),
         ("P17", "C5", "variable GPU_0 is missing"),
+        pytest.param("C6", "C6", "is still there after 20 s", marks=pytest.mark.long),
         ("U8", "C7", "is in use by another claim"),
     ],
 )
@@ -133,7 +141,8 @@ def test_a_fault_is_found_by_its_check_only(
             node_plane, tmp_path, "--command", shlex.join(words), "--here", "--node", node_plane.node,
             "--profile", profile, code=1,
         )  # fmt: skip
-    failed = {item["id"]: "\n".join(item["evidence"]) for item in found["checks"] if item["status"] != "passed"}
-    assert list(failed) == [check], failed
-    assert evidence in failed[check]
+    status = {item["id"]: item["status"] for item in found["checks"] if item["status"] != "passed"}
+    assert status == {check: "failed", **dict.fromkeys(LATER.get(check, ()), "not judged")}, found
+    [failed] = [item for item in found["checks"] if item["id"] == check]
+    assert evidence in "\n".join(failed["evidence"])
     wait_until("nothing is left", lambda: not leftovers(node_plane))

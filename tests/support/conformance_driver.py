@@ -2,7 +2,8 @@
 
 It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is right. Each other fault has the id of the
 check that finds it; ``shared`` is a right driver with one socket for both services, and ``cached`` one that misses the
-deletion of a slice right after it was written, as Go's helper did.
+deletion of a slice right after it was written, as Go's helper did. In a real cluster, some faults are found by other
+checks: ``tests/cluster/test_conformance.py`` says by which.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
 LEASE = 10
 CACHED_SECONDS = 6.0
+KEPT_SECONDS = 30.0  # longer than a pod may take to end
 TAINT = {"key": f"{DRIVER}/hot", "effect": "NoSchedule"}
 METADATA = "/var/run/kubernetes.io/dra-device-attributes"
 
@@ -196,6 +198,7 @@ class Plugin(v1_grpc.DRAPluginServicer):
         self._known: set[str] = set()
         self._released: set[str] = set()
         self._cooling: dict[str, list[Any]] = {}
+        self._asked: dict[str, float] = {}  # when a claim was to be released first
 
     @override
     def NodePrepareResources(self, request: Any, context: Any) -> v1.NodePrepareResourcesResponse:
@@ -226,6 +229,8 @@ class Plugin(v1_grpc.DRAPluginServicer):
             print(f"status.devices of claim {claim.name}: {error}", flush=True)
 
     def _answer(self, claim: Any, context: Any) -> v1.NodePrepareResourceResponse:
+        if has("C4"):
+            return v1.NodePrepareResourceResponse(error="no device is ready")
         self._known.add(claim.uid)
         try:
             devices = self._prepared(claim, context)
@@ -373,6 +378,8 @@ class Plugin(v1_grpc.DRAPluginServicer):
 
     def _unprepared(self, claim: Any) -> str:
         uid = claim.uid
+        if has("C6") and time.monotonic() - self._asked.setdefault(uid, time.monotonic()) < KEPT_SECONDS:
+            return "the device is busy"
         with self._state.locked() as claims:
             self._state.epochs[uid] = self._state.epochs.get(uid, 0) + 1
             self._answered.discard(uid)

@@ -72,6 +72,8 @@ class Place:
             "images": self._sources / "images",
             "around": self._sources,
             "python": Path(sys.executable),
+            "here": HERE,
+            "values": scratch / "values.yaml",
             "hardware": self._sources / "hardware" / name if not driver.hardware else scratch / "hardware",
         }
         self._needs = ("{sources}", "{image}", *driver.needs)
@@ -141,12 +143,14 @@ def tried(driver: UpstreamDriver, place: Place, scratch: Path, logs: Path) -> bo
     return right == len(driver.examples)
 
 
-def judged(name: str, driver: UpstreamDriver, place: Place, reports: Path) -> bool:
+def judged(name: str, driver: UpstreamDriver, place: Place, scratch: Path, *, reports: Path, checks: str) -> bool:
     """Judge a driver and write the reports; return whether it could be started."""
-    report = reports / f"{name}.json"
+    report, profile = reports / f"{name}.json", scratch / "profile.yaml"
     report.unlink(missing_ok=True)
     command = shlex.join(place.words(driver.judge))
-    words = ["conformance", "--command", command, "--profile", str(HERE / f"{name}.yaml")]
+    profile.write_text(place.filled((HERE / f"{name}.yaml").read_text(encoding="utf-8")), encoding="utf-8")
+    (scratch / "values.yaml").write_text(yaml.safe_dump(dict(driver.values)), encoding="utf-8")
+    words = ["conformance", "--command", command, "--profile", str(profile), "--only", checks]
     words += ["--json", str(report), "--html", str(reports / f"{name}.html")]
     subprocess.run([sys.executable, "-m", "dra_kit", *words], check=False)
     found = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
@@ -159,6 +163,7 @@ def main() -> int:
     parser.add_argument("sources", type=Path)
     parser.add_argument("--reports", type=Path, required=True, help="folder for logs or reports")
     parser.add_argument("--only", default="", help="names of drivers, with commas")
+    parser.add_argument("--checks", default="", help="groups and checks to judge by, such as R,P5; default: all")
     given = parser.parse_args()
     known = {name: driver for name, driver in load_drivers().items() if given.action == "try" or driver.judge}
     names = [name for text in given.only.split(",") if (name := text.strip())] or list(known)
@@ -179,7 +184,7 @@ def main() -> int:
             if given.action == "try":
                 results[name] = tried(driver, place, scratch, given.reports)
             else:
-                results[name] = judged(name, driver, place, given.reports)
+                results[name] = judged(name, driver, place, scratch, reports=given.reports, checks=given.checks)
     if not results:
         print(f"nothing to {given.action} in {given.sources}; put there: {', '.join(wanted)}", file=sys.stderr)
         return 2

@@ -33,6 +33,7 @@ CDI: Final = "/var/run/cdi"
 _NRI: Final = "/var/run/nri"
 _STATIC_CDI: Final = "/etc/cdi"
 _BLOCK: Final = 1 << 16
+SYSFS: Final = "/sys"
 LOCALHOST: Final = "127.0.0.1"
 """The address of nodes that share the network of this machine."""
 _ALIASES: Final = {"/run": "/var/run"}
@@ -372,6 +373,23 @@ class NodeFiles(Struct, frozen=True):
         """Return those of a node; ``{node}`` in the path of a folder is its name."""
         given = {**self.folders.get(EVERY_NODE, {}), **self.folders.get(node, {})}
         return {path: Path(str(folder).replace("{node}", node)) for path, folder in given.items()}
+
+    def sysfs(self, node: str) -> str:
+        """Return what stands for /sys on a node without namespaces: the folder itself, or that of this machine."""
+        return str(self.of(node).get(SYSFS, SYSFS))
+
+    def check_without_namespaces(self) -> None:
+        """Check that programs without namespaces can be given the files: as ``{sysfs}``.
+
+        Raises:
+            ConfigurationError: there are others.
+        """
+        for path, folder in (item for given in self.folders.values() for item in given.items()):
+            if path != SYSFS:
+                raise ConfigurationError(
+                    f"--node-files {path}={folder}: without node namespaces, programs see the files of this machine at "
+                    f"{path}; leave out --no-node-namespaces. Only that of /sys can be given to --plugin, by {{sysfs}}"
+                )
 
     def check(self, nodes: Sequence[str]) -> None:
         """Check them.

@@ -355,16 +355,21 @@ class ContainerCommands:
         identity, ended = f"exec-{token}", asyncio.get_running_loop().create_future()
         self._running[identity] = container_id, ended
         ended.add_done_callback(lambda done: self._processes.kill(identity) if done.cancelled() else None)
-        result = await self._processes.start(
-            identity,
-            command,
-            executable=command[0],
-            environment=place.environment,
-            directory=place.directory,
-            streams=streams,
-            join=place.join,
-            terminal=terminal,
-        )
+        try:
+            result = await self._processes.start(
+                identity,
+                command,
+                executable=command[0],
+                environment=place.environment,
+                directory=place.directory,
+                streams=streams,
+                join=place.join,
+                terminal=terminal,
+            )
+        except BaseException:  # such as a client that has left: nothing else ends the command
+            self._running.pop(identity, None)
+            ended.cancel()
+            raise
         if result.number:
             self._running.pop(identity, None)
             cause = start_failure(command[0], result).removeprefix(START_LAYERS)

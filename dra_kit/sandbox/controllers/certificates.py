@@ -1,8 +1,10 @@
 """Certificates of cert-manager: ``Certificate``, ``Issuer`` and ``ClusterIssuer``, and authorities in webhooks.
 
-One authority, which exists as long as the sandbox, issues all certificates, whatever the issuer's type.
+One authority, which exists as long as the sandbox, issues all certificates, whatever the issuer's type. They are issued
+again when they are due, and when their Secret is deleted.
 
-Source: cert-manager 1.18 ``pkg/apis/certmanager/v1``, ``pkg/controller/certificates``, ``pkg/controller/cainjector``.
+Source: cert-manager 1.18 ``pkg/apis/certmanager/v1``, ``pkg/controller/certificates``, ``pkg/controller/cainjector``,
+``internal/pki/renewaltime.go``, ``internal/apis/certmanager/validation/certificate.go``.
 
 The authority of the API server is in a ConfigMap of each namespace. Source: Kubernetes 1.37
 ``pkg/controller/certificates/rootcacertpublisher``.
@@ -10,10 +12,14 @@ The authority of the API server is in a ConfigMap of each namespace. Source: Kub
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import Struct
 
 from dra_kit.client.api import MERGE_PATCH, Client
 from dra_kit.client.informer import ObjectChange
@@ -26,6 +32,8 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.errors import Conflict, Forbidden, NotFound
+from dra_kit.kubernetes.cel.failures import EvaluationFailure
+from dra_kit.kubernetes.cel.functions.conversions import parse_duration
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SharedInformers, WorkQueue
@@ -41,10 +49,16 @@ MUTATING_WEBHOOK_CONFIGURATIONS: Final = Resource(
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration",
     namespaced=False,
 )  # fmt: skip
-FOLLOWED: Final = (
-    CERTIFICATES, ISSUERS, CLUSTER_ISSUERS, VALIDATING_WEBHOOK_CONFIGURATIONS, MUTATING_WEBHOOK_CONFIGURATIONS,
+_INJECTED: Final = (
+    VALIDATING_WEBHOOK_CONFIGURATIONS, MUTATING_WEBHOOK_CONFIGURATIONS, CUSTOM_RESOURCE_DEFINITIONS,
 )  # fmt: skip
+"""What authorities are written into."""
+FOLLOWED: Final = (CERTIFICATES, ISSUERS, CLUSTER_ISSUERS, SECRETS, *_INJECTED)
 """What the controller follows."""
+_DURATION: Final = dt.timedelta(days=90)
+_DURATION_MIN: Final = dt.timedelta(hours=1)
+_RENEW_BEFORE_MIN: Final = dt.timedelta(minutes=5)
+_PAUSE: Final = dt.timedelta(seconds=1)  # between two certificates for one Secret
 _INJECT_FROM: Final = "cert-manager.io/inject-ca-from"
 _INJECT_FROM_SECRET: Final = "cert-manager.io/inject-ca-from-secret"  # noqa: S105 - the name of an annotation
 _CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
@@ -103,30 +117,111 @@ def _definition(resource: Resource) -> dict[str, Any]:
     }
 
 
+class Validity(Struct, frozen=True):
+    """How long a certificate is valid, and when the next one is due."""
+
+    begin: dt.datetime
+    end: dt.datetime
+    renewal: dt.datetime
+    revision: int = 1
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], now: dt.datetime, revision: int = 1) -> Self:
+        """Return that of a certificate that is issued now, for the spec of a Certificate, as its n-th one.
+
+        Raises:
+            ValueError: a duration in it is invalid.
+        """
+        length = _duration(spec, "duration") or _DURATION
+        before, percentage = _duration(spec, "renewBefore"), spec.get("renewBeforePercentage")
+        if length < _DURATION_MIN:
+            raise ValueError(f"spec.duration must be at least 1h, got {spec['duration']}")
+        if before is not None and not _RENEW_BEFORE_MIN <= before < length:
+            raise ValueError(f"spec.renewBefore must be at least 5m and below the duration, got {spec['renewBefore']}")
+        if before is None and percentage is not None:
+            if type(percentage) is not int or not 0 < percentage < 100:
+                raise ValueError(f"spec.renewBeforePercentage must be between 0 and 100, got {percentage}")
+            before = length * percentage / 100
+        begin = now.replace(microsecond=0)
+        end = begin + length
+        return cls(begin, end, max(end - (before or length / 3), begin + _PAUSE).replace(microsecond=0), revision)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The fields of the status of a Certificate."""
+        fields = {"notBefore": self.begin, "notAfter": self.end, "renewalTime": self.renewal}
+        return {"revision": self.revision, **{name: format_time(moment) for name, moment in fields.items()}}
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _duration(spec: Mapping[str, Any], field: str) -> dt.timedelta | None:
+    """Return a duration in Go's notation; None if there is none.
+
+    Raises:
+        ValueError: it is not a duration.
+    """
+    text = spec.get(field)
+    if text is None:
+        return None
+    try:
+        return dt.timedelta(microseconds=parse_duration(str(text)).nanoseconds // 1000)
+    except EvaluationFailure:
+        raise ValueError(f"spec.{field} must be a duration such as 2160h, got {text!r}") from None
+
+
 class CertificateController:
-    """Writes the Secret of each Certificate, and authorities into webhook configurations that ask for them."""
+    """Writes the Secret of each Certificate, and authorities into webhooks and definitions that ask for them."""
 
     def __init__(self, client: Client, informers: SharedInformers) -> None:
         self._client = client
         self._informers = informers
         self._authority: trustme.CA | None = None
+        self._issued: dict[ObjectKey, Validity] = {}  # by Certificate
+        self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._queue: WorkQueue[tuple[Resource, ObjectKey]] = WorkQueue("certificates", self._sync)
         for resource in FOLLOWED:
             informers.listen(resource, self._listener(resource))
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._queue.run()
+        try:
+            await self._queue.run()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
 
     def _listener(self, resource: Resource) -> Any:
         def changed(change: ObjectChange) -> None:
-            if change.type != "DELETED":
-                self._queue.add((resource, object_key(change.object)))
+            key = object_key(change.object)
+            if resource is SECRETS:
+                self._secret_changed(*key)
+            elif change.type != "DELETED":
+                self._queue.add((resource, key))
+            elif resource is CERTIFICATES:
+                self._forget(key)
             if resource in {ISSUERS, CLUSTER_ISSUERS}:  # certificates may have waited for it
-                for key in self._informers.objects(CERTIFICATES):
-                    self._queue.add((CERTIFICATES, key))
+                for certificate in self._informers.objects(CERTIFICATES):
+                    self._queue.add((CERTIFICATES, certificate))
 
         return changed
+
+    def _secret_changed(self, namespace: str, name: str) -> None:
+        """Look again at the certificates whose Secret it is, and at what an authority of it is written into."""
+        for key, certificate in self._informers.objects(CERTIFICATES).items():
+            if key[0] == namespace and certificate["spec"].get("secretName") == name:
+                self._queue.add((CERTIFICATES, key))
+        for resource in _INJECTED:
+            for key, item in self._informers.objects(resource).items():
+                if (item["metadata"].get("annotations") or {}).get(_INJECT_FROM_SECRET) == f"{namespace}/{name}":
+                    self._queue.add((resource, key))
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._issued.pop(key, None)
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
 
     async def _sync(self, item: tuple[Resource, ObjectKey]) -> None:
         resource, key = item
@@ -135,65 +230,94 @@ class CertificateController:
             return
         with suppress(NotFound):  # deleted meanwhile
             if resource is CERTIFICATES:
-                await self._certificate(found)
+                await self._certificate(key, found)
             elif resource in {ISSUERS, CLUSTER_ISSUERS}:
                 await self._set_ready(resource, found, ready=True, reason="IsReady", message="Signing CA verified")
             else:
                 await self._inject(resource, found)
 
-    async def _certificate(self, certificate: ObjectView) -> None:
+    async def _certificate(self, key: ObjectKey, certificate: ObjectView) -> None:
         reference = certificate["spec"].get("issuerRef") or {}
         kind = reference.get("kind") or ISSUERS.kind
         issuers = CLUSTER_ISSUERS if kind == CLUSTER_ISSUERS.kind else ISSUERS
-        namespace = certificate["metadata"]["namespace"]
-        key = (namespace if issuers.namespaced else "", reference.get("name", ""))
-        if key not in self._informers.objects(issuers):
-            message = f'Referenced "{kind}" not found: {kind.lower()}.{GROUP} "{key[1]}" not found'
+        issuer = (key[0] if issuers.namespaced else "", reference.get("name", ""))
+        if issuer not in self._informers.objects(issuers):
+            message = f'Referenced "{kind}" not found: {kind.lower()}.{GROUP} "{issuer[1]}" not found'
             await self._set_ready(CERTIFICATES, certificate, ready=False, reason="IssuerNotFound", message=message)
             return
-        await self._write_secret(certificate)
+        if key != self._owner(key[0], certificate["spec"]["secretName"]):
+            message = "Another Certificate has the same secretName"
+            await self._set_ready(CERTIFICATES, certificate, ready=False, reason="DuplicateSecretName", message=message)
+            return
+        former, spec = self._issued.get(key), certificate["spec"]
+        try:
+            # what the informer knows of the status may be older
+            validity = (
+                Validity.of(spec, former.begin, former.revision)
+                if former is not None
+                else Validity.of(spec, _now(), int((certificate.get("status") or {}).get("revision") or 0))
+            )
+        except ValueError as error:
+            await self._set_ready(CERTIFICATES, certificate, ready=False, reason="Invalid", message=str(error))
+            return
+        is_due = former is not None and (_now() >= validity.renewal or validity.end != former.end)
+        with suppress(Forbidden):  # the namespace is just being deleted
+            if is_due or not await self._has_secret(certificate):
+                validity = Validity.of(spec, _now(), validity.revision + 1)
+                await self._write_secret(certificate, validity)
+                self._await_renewal(key, validity)
+            elif former is not None:  # it was not issued by another sandbox
+                self._await_renewal(key, validity)
         message = "Certificate is up to date and has not expired"
         await self._set_ready(CERTIFICATES, certificate, ready=True, reason="Ready", message=message)
-        for resource in (VALIDATING_WEBHOOK_CONFIGURATIONS, MUTATING_WEBHOOK_CONFIGURATIONS):
+        for resource in _INJECTED:
             for name in self._informers.objects(resource):
                 self._queue.add((resource, name))
 
-    async def _write_secret(self, certificate: ObjectView) -> None:
-        """Write the Secret of a certificate, unless it has one for these names."""
-        spec, metadata = certificate["spec"], certificate["metadata"]
-        namespace, name = metadata["namespace"], spec["secretName"]
-        template = spec.get("secretTemplate") or {}
-        annotations = {
-            **(template.get("annotations") or {}),
-            _CERTIFICATE_NAME: metadata["name"],
-            _ALT_NAMES: ",".join(spec.get("dnsNames") or ()),
-            _IP_SANS: ",".join(spec.get("ipAddresses") or ()),
-        }
-        try:
-            known = await self._client.get(SECRETS, name, namespace)
-        except NotFound:
-            known = None
-        if known is not None:
-            had = known["metadata"].get("annotations") or {}
-            if all(had.get(key) == text for key, text in annotations.items()) and "tls.crt" in (
-                known.get("data") or {}
-            ):
-                return
-        data = {key: base64.b64encode(text).decode() for key, text in self._issue(spec).items()}
-        labels = {**(template.get("labels") or {}), "controller.cert-manager.io/fao": "true"}
-        secret = {
-            "metadata": {"name": name, "annotations": annotations, "labels": labels},
-            "type": "kubernetes.io/tls",
-            "data": data,
-        }
-        if known is None:
-            await self._client.create(SECRETS, secret, namespace)
-        else:
-            change = {"metadata": {"annotations": annotations, "labels": labels}, "data": data}
-            await self._client.patch(SECRETS, name, change, namespace, content_type=MERGE_PATCH)
+    def _owner(self, namespace: str, secret: str) -> ObjectKey:
+        """Return the oldest Certificate with a Secret; two would overwrite it in turn."""
+        found = self._informers.objects(CERTIFICATES).items()
+        return min(
+            (item["metadata"]["creationTimestamp"], key)
+            for key, item in found
+            if key[0] == namespace and item["spec"].get("secretName") == secret
+        )[1]
 
-    def _issue(self, spec: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the files of a certificate."""
+    def _await_renewal(self, key: ObjectKey, validity: Validity) -> None:
+        self._forget(key)
+        self._issued[key] = validity
+        seconds = (validity.renewal - _now()).total_seconds()
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._queue.add, (CERTIFICATES, key))
+
+    async def _has_secret(self, certificate: ObjectView) -> bool:
+        """Return whether there is a Secret for the names of a certificate."""
+        try:
+            known = await self._client.get(
+                SECRETS, certificate["spec"]["secretName"], certificate["metadata"]["namespace"]
+            )
+        except NotFound:
+            return False
+        had, wanted = known["metadata"].get("annotations") or {}, _annotations(certificate)
+        return all(had.get(name) == text for name, text in wanted.items()) and "tls.crt" in (known.get("data") or {})
+
+    async def _write_secret(self, certificate: ObjectView, validity: Validity) -> None:
+        """Write the Secret of a certificate."""
+        spec, namespace = certificate["spec"], certificate["metadata"]["namespace"]
+        labels = {
+            **((spec.get("secretTemplate") or {}).get("labels") or {}),
+            "controller.cert-manager.io/fao": "true",
+        }
+        metadata = {"annotations": _annotations(certificate), "labels": labels}
+        data = {key: base64.b64encode(text).decode() for key, text in self._issue(spec, validity).items()}
+        secret = {"metadata": {"name": spec["secretName"], **metadata}, "type": "kubernetes.io/tls", "data": data}
+        try:
+            await self._client.create(SECRETS, secret, namespace)
+        except Conflict:
+            change = {"metadata": metadata, "data": data}
+            await self._client.patch(SECRETS, spec["secretName"], change, namespace, content_type=MERGE_PATCH)
+
+    def _issue(self, spec: Mapping[str, Any], validity: Validity) -> dict[str, bytes]:
+        """Return the files of a certificate; that of an authority itself has no end."""
         if self._authority is None:
             self._authority = new_authority()
         root = self._authority.cert_pem.bytes()
@@ -202,7 +326,12 @@ class CertificateController:
             return {"tls.crt": child.cert_pem.bytes(), "tls.key": child.private_key_pem.bytes(), "ca.crt": root}
         names: Sequence[str] = [*(spec.get("dnsNames") or ()), *(spec.get("ipAddresses") or ())]
         common = spec.get("commonName")
-        issued = self._authority.issue_cert(*(names or [common or "localhost"]), common_name=common)
+        issued = self._authority.issue_cert(
+            *(names or [common or "localhost"]),
+            common_name=common,
+            not_before=validity.begin,
+            not_after=validity.end,
+        )
         chain = b"".join(item.bytes() for item in issued.cert_chain_pems)
         return {"tls.crt": chain, "tls.key": issued.private_key_pem.bytes(), "ca.crt": root}
 
@@ -217,17 +346,20 @@ class CertificateController:
             "message": message,
             "observedGeneration": found["metadata"].get("generation", 1),
         }
-        conditions = (found.get("status") or {}).get("conditions") or []
-        if any(wanted.items() <= condition.items() for condition in conditions):
-            return
-        status = {"status": {"conditions": [{**wanted, "lastTransitionTime": format_time()}]}}
-        await self._client.patch(
-            resource, name, status, namespace or None, content_type=MERGE_PATCH, subresource="status"
-        )
+        validity = self._issued.get((namespace, name)) if resource is CERTIFICATES else None
+        status = found.get("status") or {}
+        fields = validity.status if validity is not None else {}
+        new: dict[str, Any] = {} if fields.items() <= status.items() else dict(fields)
+        if not any(wanted.items() <= condition.items() for condition in status.get("conditions") or []):
+            new["conditions"] = [{**wanted, "lastTransitionTime": format_time()}]
+        if new:
+            await self._client.patch(
+                resource, name, {"status": new}, namespace or None, content_type=MERGE_PATCH, subresource="status"
+            )
 
-    async def _inject(self, resource: Resource, configuration: ObjectView) -> None:
-        """Write the authority that a configuration asks for into its webhooks."""
-        annotations = configuration["metadata"].get("annotations") or {}
+    async def _inject(self, resource: Resource, found: ObjectView) -> None:
+        """Write the authority that an object asks for into its webhooks, or into the one that converts its kind."""
+        annotations = found["metadata"].get("annotations") or {}
         if place := annotations.get(_INJECT_FROM):
             namespace, _, name = place.partition("/")
             certificate = self._informers.objects(CERTIFICATES).get((namespace, name))
@@ -240,11 +372,36 @@ class CertificateController:
             return
         data = (await self._client.get(SECRETS, secret, namespace)).get("data") or {}
         bundle = data.get("ca.crt")
-        webhooks = configuration.get("webhooks") or []
-        if not bundle or all(item["clientConfig"].get("caBundle") == bundle for item in webhooks):
-            return
-        changed = [{**item, "clientConfig": {**item["clientConfig"], "caBundle": bundle}} for item in webhooks]
-        await self._client.update(resource, {**configuration, "webhooks": changed})
+        changed = _with_authority(resource, found, bundle) if bundle else found
+        if changed != found:
+            await self._client.update(resource, changed)
+
+
+def _annotations(certificate: ObjectView) -> dict[str, str]:
+    """Return the annotations of a certificate's Secret."""
+    spec = certificate["spec"]
+    return {
+        **((spec.get("secretTemplate") or {}).get("annotations") or {}),
+        _CERTIFICATE_NAME: certificate["metadata"]["name"],
+        _ALT_NAMES: ",".join(spec.get("dnsNames") or ()),
+        _IP_SANS: ",".join(spec.get("ipAddresses") or ()),
+    }
+
+
+def _with_authority(resource: Resource, found: ObjectView, bundle: str) -> ObjectView:
+    """Return an object whose webhooks have an authority."""
+    if resource is not CUSTOM_RESOURCE_DEFINITIONS:
+        webhooks = found.get("webhooks") or []
+        return {
+            **found,
+            "webhooks": [{**item, "clientConfig": {**item["clientConfig"], "caBundle": bundle}} for item in webhooks],
+        }
+    conversion = found["spec"].get("conversion") or {}
+    if conversion.get("strategy") != "Webhook":
+        return found
+    webhook = conversion.get("webhook") or {}
+    webhook = {**webhook, "clientConfig": {**(webhook.get("clientConfig") or {}), "caBundle": bundle}}
+    return {**found, "spec": {**found["spec"], "conversion": {**conversion, "webhook": webhook}}}
 
 
 NAME: Final = "kube-root-ca.crt"

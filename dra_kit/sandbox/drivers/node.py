@@ -21,7 +21,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.images import ImageStore
 from dra_kit.sandbox.containers.log import OutputReader
-from dra_kit.sandbox.containers.node_namespace import LOCALHOST, NodeNamespace, NodePlaces
+from dra_kit.sandbox.containers.node_namespace import LOCALHOST, SYSFS, NodeNamespace, NodePlaces
 from dra_kit.sandbox.containers.podman_runtime import VARIABLES_FILE, PodmanRuntime
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.processes import kill_orphans
@@ -48,6 +48,7 @@ class SandboxNode:
             machine.
         podman: the path of podman, which runs the containers in that namespace; empty for processes.
         images: what stands for images.
+        sysfs: what stands for /sys for its programs.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class SandboxNode:
         namespace: Callable[[NodePlaces], NodeNamespace] | None = None,
         podman: str = "",
         images: ImageStore | None = None,
+        sysfs: str = SYSFS,
     ) -> None:
         self.name = name
         self.directory = directory
@@ -86,6 +88,7 @@ class SandboxNode:
                 network_namespaces=network_namespaces, node_directory=directory, namespace=own, **options
             )
         )
+        self._sysfs = sysfs
         self._mark = mark
         self._time_scale = time_scale
         self.kubelet: NodeKubelet = NodeKubelet(
@@ -230,7 +233,7 @@ class SandboxNode:
             "registry": f"{directory}/plugins_registry",
             "cdi": str(self.cdi_dir),
             "nri": str(nri_socket(self.directory)),
-            "sysfs": "/sys",
+            "sysfs": self._sysfs,
             "kubeconfig": kubeconfig,
         }
 

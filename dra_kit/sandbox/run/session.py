@@ -23,7 +23,14 @@ from dra_kit.files import replace_private
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
-from dra_kit.sandbox.charts import Chart, ChartInstaller, ChartRegistrations, parse_charts, served_versions
+from dra_kit.sandbox.charts import (
+    Chart,
+    ChartInstaller,
+    ChartRegistrations,
+    InstalledChart,
+    parse_charts,
+    served_versions,
+)
 from dra_kit.sandbox.cluster import USER_AGENT, Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.controllers.certificates import serve_certificate_kinds
@@ -88,6 +95,7 @@ class SandboxSession:
     ) -> None:
         self._drivers = drivers
         self._charts = parse_charts(task.charts)
+        self._installed: list[tuple[ChartInstaller, InstalledChart]] = []
         self._settings = replace(settings, charts=tuple(chart.name for chart in self._charts))
         self._task = task
         self._view = view
@@ -144,6 +152,7 @@ class SandboxSession:
                     await sandbox.or_fail(self._work(sandbox))
                 finally:
                     await self._undo(sandbox)
+                    await self._uninstall(sandbox)
         finally:
             seconds = time.monotonic() - begin
             self._shown.timeline.append(
@@ -236,6 +245,7 @@ class SandboxSession:
         installer = ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: served_versions(registry))
         registrations = ChartRegistrations(sandbox.nodes, sandbox.informers)
         installed = await installer.install(chart)
+        self._installed.append((installer, installed))
         self._view.entry(
             f"chart {chart.name}: {counted(installed.count, 'object')} in namespace {chart.name}", bold=True
         )
@@ -251,6 +261,24 @@ class SandboxSession:
             self._shown.failures.extend(f"chart {chart.name}: {text}" for text in lacking)
         else:
             self._view.entry(f"chart {chart.name} is ready", bold=True, fg="green")
+
+    async def _uninstall(self, sandbox: Sandbox) -> None:
+        """Remove the charts that have hooks for it, the last one first; everything else ends with the sandbox."""
+        for installer, installed in reversed(self._installed):
+            title = f"chart {installed.chart.name}"
+            if not installed.has_hooks_of_deletion:
+                continue
+            self._view.entry(f"{title} is deleted: its hooks run", bold=True)
+            try:
+                async with asyncio.timeout(_UNINSTALL_SECONDS):
+                    await sandbox.control_plane.or_fail(installer.uninstall(installed))
+            except (DraKitError, TimeoutError) as error:
+                late = (
+                    f"{title}: its hooks have not finished within {_UNINSTALL_SECONDS:.0f} s; look at their pods' logs"
+                )
+                text = late if isinstance(error, TimeoutError) else str(error)
+                self._view.entry(text, bold=True, fg="red")
+                self._shown.failures.append(text)
 
     async def _story(self, sandbox: Sandbox, story: Story) -> None:
         self._ready(sandbox)
@@ -326,6 +354,7 @@ def with_copy(settings: SandboxSettings, saved: Path, gates: str, *, alpha: bool
         raise ConfigurationError(f"--feature-gates: {error}") from None
 
 
+_UNINSTALL_SECONDS: Final = 30.0  # of each chart
 _UNDO_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 1
 _POLL: Final = 0.05

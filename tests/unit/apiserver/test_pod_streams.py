@@ -6,20 +6,35 @@ The answers are those of kube-apiserver 1.37.1 with a kubelet.
 from __future__ import annotations
 
 import asyncio
+import base64
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.test_utils import make_mocked_request
 
-from dra_kit.apiserver.pod_streams import CommandResult, PodStreamUnavailable, StreamOptions
+from dra_kit.apiserver.pod_streams import (
+    V5,
+    CommandResult,
+    PodStreamUnavailable,
+    StreamOptions,
+    running_tasks,
+    serve_exec,
+)
 from dra_kit.apiserver.port_forward import SpdySession, StreamData
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.resources import NODES, PODS
 from tests.unit.apiserver.conftest import Http, pod
 from tests.unit.apiserver.test_spdy import SpdyClient
+from tests.unit.sandbox.cluster.kubelet.polling import until
 
 PATH = "/api/v1/namespaces/default/pods/pod-1"
 EXEC = f"{PATH}/exec?container=main&command=cat"
@@ -189,6 +204,29 @@ async def test_command_does_not_start_for_an_invalid_handshake(http: Http, pods:
 
     assert answer["message"] == "the WebSocket handshake lacks a valid Sec-WebSocket-Key or Sec-WebSocket-Version"
     assert pods.commands == []
+
+
+@pytest.mark.parametrize("end", [ConnectionResetError(), asyncio.CancelledError()])
+async def test_streams_are_closed_for_a_client_that_leaves_before_the_handshake(end: BaseException) -> None:
+    writer = AsyncMock(AbstractStreamWriter)
+    writer.write_headers.side_effect = end  # the handshake cannot be answered, or the server ends the request
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+               "Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode(), "Sec-WebSocket-Protocol": V5}  # fmt: skip
+    pods = FakePods()
+    with suppress(asyncio.CancelledError):
+        upgrade = serve_exec(pods, {}, StreamOptions(stdin=True, stdout=True))
+        await upgrade.answer(make_mocked_request("GET", EXEC, headers, writer=writer))
+
+    assert [command.closed.is_set() for command in pods.commands] == [True]
+
+
+async def test_tasks_that_have_ended_are_forgotten() -> None:
+    async def fail() -> None:
+        raise ConnectionResetError
+
+    async with running_tasks() as start:
+        task = weakref.ref(start(fail()))
+        await until(lambda: (gc.collect(), task())[1] is None)
 
 
 FAILED = "Internal error occurred: error executing command in container: no oven"

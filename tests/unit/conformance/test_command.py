@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -80,6 +81,42 @@ def test_rights_are_from_manifests_or_from_a_chart(tmp_path: Path) -> None:
     file.write_text("rbac: {manifests: [a.yaml], values: [b.yaml], serviceAccount: a/b}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="rbac has manifests, and a chart or values; keep one"):
         read_profile(file)
+
+
+@pytest.mark.parametrize(("given", "names"), [("a.yaml", ["a.yaml"]), ("[a.yaml, b.yaml]", ["a.yaml", "b.yaml"])])
+def test_classes_are_in_one_file_or_in_several(given: str, names: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text(f"deviceClasses: {given}\n", encoding="utf-8")
+    assert read_profile(file).device_classes == [tmp_path / name for name in names]
+
+
+def class_manifest(name: str) -> str:
+    return f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: {name}}}\nspec: {{}}\n"
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("field", "code", "text"),
+    [
+        ("deviceClass: small", 0, "ok   P2"),
+        (
+            "deviceClass: smal",
+            2,
+            'deviceClass smal of the profile does not exist; did you mean "small"? there are big,',
+        ),
+        ("sharedRequest: {deviceClassName: x}", 2, "sharedRequest.deviceClassName x of the profile does not exist;"),
+    ],
+)
+def test_classes_of_all_files_can_be_named(field: str, code: int, text: str, tmp_path: Path) -> None:
+    for name in ("big", "small"):
+        (tmp_path / f"{name}.yaml").write_text(class_manifest(name), encoding="utf-8")
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(f"deviceClasses: [big.yaml, small.yaml]\n{field}\n", encoding="utf-8")
+    words = [f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", conformance_driver.__name__, "none"]
+    found, output = shown("--command", shlex.join(words), "--profile", str(profile), "--only", "P2")
+    assert found == code, output
+    assert text in output
 
 
 def test_variables_may_name_the_folder_of_the_profile(tmp_path: Path) -> None:

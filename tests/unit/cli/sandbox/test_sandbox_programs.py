@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dra_kit.cli.sandbox_drivers import chart_folders
 from dra_kit.errors import ConfigurationError
 from tests.support import foreign_driver
-from tests.unit.cli.kitchen import Kitchen, sleeping
+from tests.unit.cli.kitchen import Kitchen, pod, sleeping
 
 ROOT = Path(__file__).resolve().parents[4]
 DRIVER = f"{sys.executable} {foreign_driver.__file__}"
@@ -65,6 +66,35 @@ def test_logs_of_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     assert kitchen.run("logs", f"{name}-2") == "grill\n"
     assert f"processes: {name}-2, {name}; kubectl" in kitchen.run("logs", "x", code=2)
     kitchen.run("down")
+    assert kitchen.left_behind() == []
+
+
+@processes
+@pytest.mark.parametrize("code", [0, 1])
+def test_hooks_of_a_chart_run_at_the_end(kitchen: Kitchen, code: int) -> None:
+    words = [sys.executable, "-c", f"print('the last pizza'); raise SystemExit({code})"]
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "command": words}]}
+    annotations = {"helm.sh/hook": "pre-delete", "helm.sh/hook-delete-policy": "hook-succeeded"}
+    job = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "farewell", "annotations": annotations},
+        "spec": {"backoffLimit": 0, "template": {"spec": spec}},
+    }  # fmt: skip
+    chart = kitchen.directory / "chart"
+    chart.mkdir()
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: oven-driver\nversion: 1.0.0\n")
+    (chart / "rendered.yaml").write_text(yaml.safe_dump(job))
+    helm = kitchen.directory / "helm"
+    helm.write_text('#!/bin/sh\ncat "$3/rendered.yaml"\n')
+    helm.chmod(0o755)
+    kitchen.environment |= {"HELM": str(helm), "PYTHONPATH": str(ROOT)}
+    guest = pod("guest", "echo", "eats")
+    del guest["spec"]["resourceClaims"], guest["spec"]["containers"][0]["resources"]
+    (kitchen.directory / "guest.yaml").write_text(yaml.safe_dump(guest))
+
+    text = kitchen.run("--no-node-namespaces", "--chart", "chart", "-f", "guest.yaml", code=code)
+
+    assert text.index("eats") < text.index("chart oven-driver is deleted: its hooks run") < text.index("the last pizza")
+    assert ("chart oven-driver: hook Job farewell has failed" in text) is bool(code)
     assert kitchen.left_behind() == []
 
 

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     PODS,
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
 )
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.sandbox.charts import (
@@ -119,7 +121,8 @@ def test_definitions_come_first_and_hooks_by_weight() -> None:
         hook("early", "pre-install", "-5"),
         hook("second", "pre-install,pre-upgrade"),
         hook("first", "pre-install"),
-        hook("other", "pre-delete"),
+        hook("farewell", "pre-delete", "2"),
+        hook("last", "post-delete,pre-delete"),
         hook("check", "test"),
     ]
     plan = install_plan([("", body) for body in documents])
@@ -128,6 +131,8 @@ def test_definitions_come_first_and_hooks_by_weight() -> None:
     assert names(plan.before) == ["early", "first", "second"]
     assert names(plan.objects) == ["b", "first"]
     assert names(plan.after) == ["late"]
+    assert names(plan.before_deletion) == ["last", "farewell"]
+    assert names(plan.after_deletion) == ["last"]
 
 
 def test_a_folder_without_chart_is_refused(tmp_path: Path) -> None:
@@ -230,6 +235,58 @@ async def test_a_hook_that_has_succeeded_is_deleted(monkeypatch: pytest.MonkeyPa
         await installer.install(chart)
 
         await until(lambda: not sandbox.informers.objects(PODS))
+
+
+def changes_of(sandbox: Sandbox, *kinds: Resource) -> list[str]:
+    """Return a list to which the names of objects are added: + when they are created, - when they are deleted."""
+    found: list[str] = []
+
+    def changed(change: ObjectChange) -> None:
+        name = change.object["metadata"]["name"]
+        if change.type in {"ADDED", "DELETED"} and name != "kube-root-ca.crt":
+            found.append(f"{'+' if change.type == 'ADDED' else '-'}{name}")
+
+    for kind in kinds:
+        sandbox.informers.listen(kind, changed)
+    return found
+
+
+async def test_a_chart_is_removed_between_its_hooks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    kept = config_map("kept", annotations={"helm.sh/resource-policy": "keep"})
+    chart = rendered(
+        monkeypatch, folder, DEFINITION, config_map("a"), config_map("b"), kept,
+        hook("second", "pre-delete", "1", "hook-succeeded"), hook("first", "pre-delete"),
+        hook("both", "pre-install,post-delete"), hook("last", "post-delete", "5"),
+    )  # fmt: skip
+    async with cluster() as (sandbox, installer):
+        changes = changes_of(sandbox, CONFIG_MAPS)
+        installed = await installer.install(chart)
+        await until(lambda: len(changes) == 4)
+        del changes[:]
+        await installer.uninstall(installed)
+
+        expected = ["+first", "+second", "-second", "-b", "-a", "-both", "+both", "+last"]
+        await until(lambda: len(changes) >= len(expected))
+        assert changes == expected
+        await sandbox.client.get(CUSTOM_RESOURCE_DEFINITIONS, "ovens.kitchen.example")
+        await installer.uninstall(installed)  # of a chart whose objects are gone already
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("policy", ["hook-failed", ""])
+async def test_a_chart_whose_hook_fails_is_not_removed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, policy: str
+) -> None:
+    failing = hook("check", "pre-delete", "1", policy, **work("Pod", "raise SystemExit(1)"))
+    chart = rendered(monkeypatch, folder, config_map("a"), failing, hook("first", "pre-delete", "", "hook-succeeded"))
+    async with cluster() as (sandbox, installer):
+        installed = await installer.install(chart)
+        with pytest.raises(SandboxError, match="chart oven-driver: hook Pod check has failed"):
+            await installer.uninstall(installed)
+
+        found = {item["metadata"]["name"] for item in (await sandbox.client.list(CONFIG_MAPS)).items}
+        assert found - {"kube-root-ca.crt"} == {"a"}
+        await until(lambda: bool(sandbox.informers.objects(PODS)) is not bool(policy))
 
 
 async def test_a_certificate_gets_its_secret_and_webhooks_the_authority() -> None:

@@ -38,6 +38,7 @@ from dra_kit.sandbox.containers.node_namespace import (
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, VolumeMount
 from dra_kit.sandbox.drivers import command_processes
+from dra_kit.sandbox.drivers.command_processes import read_logs
 from dra_kit.sandbox.drivers.commands import parse_commands
 from tests.support import foreign_driver
 from tests.unit.sandbox.cluster.kubelet.polling import until
@@ -481,6 +482,32 @@ async def test_programs_share_the_machine_if_namespaces_are_refused(monkeypatch:
     async with Sandbox([], SandboxSettings(commands=commands, node_namespaces=False)) as made:
         assert made.namespaces.startswith("nodes share the files and ports of this machine")
         assert made.nodes[0].runtime.namespace is None
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+async def test_programs_get_the_path_of_sysfs(
+    namespaces: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_processes, "READY_SECONDS", 0.0)
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1/model").write_text("pizza")
+    text = f"{sys.executable} -u -c 'import sys, time; print(sys.argv[1], open(sys.argv[2]).read()); time.sleep(1000)'"
+    commands = tuple(parse_commands("plugin", [f"{text} {{sysfs}} {{sysfs}}/model"], directory=Path.cwd()))
+    files = (f"/sys={tmp_path}/{{node}}",)
+    async with Sandbox([], SandboxSettings(commands=commands, node_files=files, node_namespaces=namespaces)) as made:
+
+        def printed() -> list[str]:
+            return [line.text for lines in read_logs(made.directory).values() for line in lines]
+
+        await until(printed)
+        assert printed() == [f"{'/sys' if namespaces else tmp_path / 'node-1'} pizza"]
+        assert ("{sysfs} is the folder of --node-files" in made.namespaces) is not namespaces
+
+
+def test_only_sysfs_can_be_given_without_namespaces(tmp_path: Path) -> None:
+    parse_node_files([f"/sys={tmp_path}"]).check_without_namespaces()
+    with pytest.raises(ConfigurationError, match="without node namespaces, programs see the files of this machine at"):
+        parse_node_files([f"/sys={tmp_path}", f"node-1:/dev={tmp_path}"]).check_without_namespaces()
 
 
 async def test_files_of_an_image_are_at_their_paths(short: Path, tmp_path: Path) -> None:
