@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.kubernetes.release import Release
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.images import ImageStore
@@ -41,6 +42,7 @@ class SandboxNode:
 
     Args:
         directory: everything of the node lies below it; a short path, for sockets.
+        release: of the kubelet.
         shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
         namespace: makes what the node's containers and programs run in, from the node's directories; None for this
@@ -58,7 +60,7 @@ class SandboxNode:
         *,
         mark: str,
         time_scale: float = 1.0,
-        declared_features: Sequence[str] = (),
+        release: Release,
         observer: RecordObserver,
         intake: OutputReader,
         shape: NodeShape | None = None,
@@ -96,7 +98,7 @@ class SandboxNode:
             time_scale=time_scale,
             shape=shape,
             address=own.address if own else LOCALHOST,
-            declared_features=declared_features,
+            release=release,
             images=images,
             observer=observer,
         )

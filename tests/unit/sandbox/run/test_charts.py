@@ -30,7 +30,6 @@ from dra_kit.sandbox.charts import (
     install_plan,
     parse_charts,
     render,
-    served_versions,
 )
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.certificates import CERTIFICATES, ISSUERS, serve_certificate_kinds
@@ -102,8 +101,8 @@ def rendered(monkeypatch: pytest.MonkeyPatch, folder: Path, *objects: dict[str, 
 @asynccontextmanager
 async def cluster(*charts: str) -> AsyncIterator[tuple[Sandbox, ChartInstaller]]:
     async with Sandbox([], SandboxSettings(charts=charts, time_scale=10)) as sandbox:
-        kinds = sandbox.control_plane.server.api.registry
-        yield sandbox, ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: served_versions(kinds))
+        api = sandbox.control_plane.server.api
+        yield sandbox, ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: Capabilities.of(api))
 
 
 def names(items: Sequence[tuple[str, Any]]) -> list[str]:
