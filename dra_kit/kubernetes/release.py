@@ -169,6 +169,11 @@ class GateHistory(NamedTuple):
     removed: int | None = None
     needs: tuple[str, ...] = ()
 
+    def need(self, name: str) -> str:
+        """Return which release has what the gate of this name switches: ``1.34 with NAME; on by default since 1.36``."""
+        since = "off by default" if self.on is None else f"on by default since 1.{self.on}"
+        return f"1.{self.known} with {name}; {since}"
+
 
 GATES: Final = {
     "DRAAdminAccess": GateHistory(32, on=34, locked=36),

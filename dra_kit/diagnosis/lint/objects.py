@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -26,7 +26,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import GATES, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
@@ -291,7 +291,7 @@ def _is_about_claims(path: str, problem: FieldProblem) -> bool:
     return misspelt or _OF_CLAIMS.match(below) is not None
 
 
-def _template_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
+def _template_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
     """Yield the errors of an API server about the claims of the pods of a custom resource."""
     for template in manifest.pods:
         errors = [
@@ -299,7 +299,7 @@ def _template_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
             for error in validate_pod_spec(decode(template.spec, _POD_SPEC))
             if _OF_CLAIMS.match(error.path.removeprefix("spec.")) and not _is_reference(error)
         ]
-        yield from _problems(manifest, errors, {})
+        yield from _problems(manifest, errors, {}, release)
 
 
 _LONGEST: Final = 300
@@ -391,38 +391,61 @@ def _shown(value: object) -> str:
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
-def validate(manifest: LintedObject, gates: Release) -> Iterator[FieldProblem]:
-    """Yield what an API server with these gates would reject or drop.
+def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
+    """Yield what an API server of this release would reject or drop.
 
     CEL expressions and references from pods to claims are left to more precise rules.
     """
     if manifest.known is None:
-        yield from _template_problems(manifest)
+        yield from _template_problems(manifest, release)
         return
-    yield from _off_by_default(manifest, gates)
-    answered = check_new_object(manifest.content, manifest.known, gates)
+    yield from _off_by_default(manifest, release)
+    answered = check_new_object(manifest.content, manifest.known, release)
     errors = answered.errors
     needs = _NeededGates({}, {})
     if manifest.obj is not None:
-        needs = _needed_gates(manifest, gates, answered)
-        dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
-        for path in _topmost(sorted(dropped)):
-            if manifest.document.positions.find(path).exact:
-                gate = needs.fields.get(path, "")
-                caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
-                errors = tuple(one for one in errors if one not in caused)
-                yield _dropped(path, gate, is_rejected=bool(caused))
+        needs = _needed_gates(manifest, release, answered)
+        for path in _dropped_paths(manifest, answered):
+            gate = needs.fields.get(path, "")
+            caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
+            errors = tuple(one for one in errors if one not in caused)
+            yield _dropped(path, gate, release, is_rejected=bool(caused))
     # references to claims are checked elsewhere
     errors = tuple(one for one in errors if not manifest.pods or not _is_reference(one))
-    yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors)
+    yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors, release)
 
 
-def _off_by_default(manifest: LintedObject, gates: Release) -> Iterator[FieldProblem]:
+AdmissionVerdict: TypeAlias = Literal["yes", "drops", "no"]
+"""Whether an API server stores an object as it is written, drops fields of it, or rejects it."""
+_REJECTED: Final = frozenset({"unknown-field", "unknown-kind", "wrong-type", "version-off"})
+"""Rules about the structure of objects that an API server rejects."""
+
+
+def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict:
+    """Return what an API server of this release does with a known object; references to others do not count."""
+    assert manifest.known is not None  # noqa: S101 - the caller looked
+    problems = (*manifest.problems, *_off_by_default(manifest, release))
+    answered = check_new_object(manifest.content, manifest.known, release)
+    errors = [one for one in answered.errors if not (manifest.pods and _is_reference(one))]
+    if errors or any(problem.rule in _REJECTED for problem in problems):
+        return "no"
+    return "drops" if any(True for _ in _dropped_paths(manifest, answered)) else "yes"
+
+
+def _dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterator[str]:
+    """Yield the written fields that an API server drops, without those below them."""
+    if manifest.obj is None:
+        return
+    dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
+    yield from (path for path in _topmost(sorted(dropped)) if manifest.document.positions.find(path).exact)
+
+
+def _off_by_default(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
     """Yield a problem if the only version of a kind is off by default, unless alpha features are expected."""
     version = manifest.api_version
     if manifest.obj is None or version == V1 or len(manifest.known.types if manifest.known else ()) > 1:
         return
-    if not Release.alpha().enabled <= gates.enabled:
+    if not Release.alpha(release.version).enabled <= release.enabled:
         text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
         yield FieldProblem("apiVersion", "version-off", text)
 
@@ -434,13 +457,13 @@ class _NeededGates(Struct, frozen=True):
     errors: dict[str, str]
 
 
-def _needed_gates(manifest: LintedObject, gates: Release, answered: NewObjectResult) -> _NeededGates:
+def _needed_gates(manifest: LintedObject, release: Release, answered: NewObjectResult) -> _NeededGates:
     assert manifest.known is not None  # noqa: S101 - the caller looked
     found = _NeededGates({}, {})
     if not answered.errors and answered.stored == manifest.content:
         return found
-    off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - gates.enabled
-    everything = gates.also(*off)
+    off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - release.enabled
+    everything = release.also(*off)
     whole = check_new_object(manifest.content, manifest.known, everything)
     fields, wrong = set(_leaves(whole.stored)), {error.path for error in whole.errors}
     for gate in sorted(off):
@@ -458,17 +481,29 @@ def _is_below(field: str, path: str) -> bool:
     return field.startswith((f"{path}.", f"{path}["))
 
 
-def _dropped(path: str, gate: str, *, is_rejected: bool) -> FieldProblem:
+def _dropped(path: str, gate: str, release: Release, *, is_rejected: bool) -> FieldProblem:
     """Return the problem of a field that an API server drops; if it is required, the object is then rejected."""
-    text = f"an API server drops this field unless the feature gate {gate} is on, which is off by default in 1.37"
-    if is_rejected:
-        return FieldProblem(path, "invalid-value", f"{text}, and rejects the rest", _switch(gate), key=True)
-    return FieldProblem(path, "feature-gate", text, _switch(gate), key=True)
+    rest = " and rejects the rest" if is_rejected else ""
+    shown = ".".join(_INDEX.sub("", path).split(".")[-2:])
+    if not gate:
+        text = f"an API server drops this field{rest}: Kubernetes {release.version} does not have {shown}"
+        return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, key=True)
+    text = f"an API server drops this field{rest}: {shown} needs Kubernetes {GATES[gate].need(gate)}"
+    return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, _switch(gate, release), key=True)
 
 
-def _switch(gate: str) -> str:
-    checked = "; --alpha checks for an API server that has it" if gate in Release.alpha() else ""
-    return f"start the API server with --feature-gates={gate}=true{checked}"
+_INDEX: Final = re.compile(r"\[[^]]*\]")
+
+
+def _switch(gate: str, release: Release) -> str:
+    """Return what an administrator can do to have a feature."""
+    history, minor = GATES[gate], release.version.minor
+    if minor < history.known:
+        flag = "" if history.on is not None and history.on <= history.known else f" with --feature-gates={gate}=true"
+        return f"upgrade the cluster to Kubernetes 1.{history.known} or newer{flag}"
+    checked = "; --alpha checks for an API server that has it" if gate in Release.alpha(release.version) else ""
+    upgrade = f", or upgrade the cluster to Kubernetes 1.{history.on}" if history.on and minor < history.on else ""
+    return f"start the API server with --feature-gates={gate}=true{upgrade}{checked}"
 
 
 def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -479,13 +514,15 @@ def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Itera
         yield error if key is None else replace(error, path=f"{error.path}[{key}]")
 
 
-def _problems(manifest: LintedObject, errors: Iterable[FieldError], needs: Mapping[str, str]) -> Iterator[FieldProblem]:
+def _problems(
+    manifest: LintedObject, errors: Iterable[FieldError], needs: Mapping[str, str], release: Release
+) -> Iterator[FieldProblem]:
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_reported(manifest, wrong, error):
             sure = correction(error.path, error.value, error.supported)
             gate = needs.get(error.path, "")
-            wish = f"the feature gate {gate} allows it: {_switch(gate)}" if gate else _wish(manifest, error)
+            wish = f"the feature gate {gate} allows it: {_switch(gate, release)}" if gate else _wish(manifest, error)
             yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
 
 
