@@ -128,6 +128,18 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    REMOVALS_TAKEN_BACK = auto()
+    """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
+    UNKNOWN_PATHS_GET_A_STATUS = auto()
+    """The API server answers a path that it does not serve with a Status; before, with text."""
+    WRONG_VERSIONS_ARE_INVALID = auto()
+    """The API server refuses to get an object at a ``resourceVersion`` that is no number with 422; before, with 500."""
+    STATUSES_HAVE_VERSIONS = auto()
+    """A Status that confirms a deletion, an eviction or a binding has the resource version of that change."""
+    LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS = auto()
+    """The update that removes an object answers with the resource version of the deletion; before, with the former."""
+    IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
+    """An error about immutable metadata has the value null; before, the refused one."""
 
 
 _CHANGED: Final = {
@@ -148,6 +160,12 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.REMOVALS_TAKEN_BACK: 38,
+    Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
+    Change.WRONG_VERSIONS_ARE_INVALID: 38,
+    Change.STATUSES_HAVE_VERSIONS: 38,
+    Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
+    Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
 }
 """The first minor release with each change."""
 
