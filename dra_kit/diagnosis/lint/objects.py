@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct, field
 
+from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.diagnosis.lint.structure import (
     Enclose,
     FieldProblem,
@@ -26,7 +27,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import GATES, Release
+from dra_kit.kubernetes.release import GATES, OLDEST, SUPPORTED, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
@@ -163,7 +164,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         wish = f"write apiVersion: {next(iter(known.types))}"
         if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):
             wish += f" and spec: {spec}"
-        text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
+        text = f"Kubernetes {OLDEST} and newer does not serve {made.kind} in {made.api_version}"
         yield FieldProblem(
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
@@ -183,36 +184,60 @@ def _is_in_another_case(made: LintedObject, name: str, kind: ManifestKind) -> bo
     return made.kind != name and made.kind.casefold() == name.casefold() and made.api_version in kind.types
 
 
-_REMOVED: Final = {"v1alpha3": "1.39", "v1beta1": "1.38", "v1beta2": "1.39"}
-"""The release that does not serve a version anymore (``APILifecycleRemoved`` of k8s.io/api v0.37.2)."""
-_REMOVED_LATER: Final = {("DeviceTaintRule", "v1beta2"): "1.42", ("ResourcePoolStatusRequest", "v1alpha3"): "1.42"}
+_SERVED: Final = {kind.kind: kind for kind in RESOURCE_API_KINDS}
+"""The kinds of resource.k8s.io, as the API server serves them."""
 
 
-def _removal(made: LintedObject) -> str:
-    version = made.api_version.rpartition("/")[2]
-    return _REMOVED_LATER.get((made.kind, version), _REMOVED[version])
+def _served(kind: str, release: Release) -> tuple[str, ...]:
+    """Return the ``apiVersion``s that an API server can serve a kind of resource.k8s.io in, the newest first."""
+    served = _SERVED[kind].in_release(release)
+    return tuple(map(served.api_version, served.types)) if not served.gate or served.gate in release else ()
+
+
+def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
+    """Yield a problem if a release does not serve a known version, or only if it is asked to."""
+    kind, version = manifest.kind, manifest.api_version
+    if manifest.obj is None:
+        return  # not of resource.k8s.io
+    served = _served(kind, release)
+    if version not in served:
+        since = next((each for each in SUPPORTED if version in _served(kind, Release.alpha(each))), None)
+        text = f"Kubernetes {release.version} does not serve {kind} in {version}"
+        wish = f"write apiVersion: {served[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+        sure = in_v1(kind, version.rpartition("/")[2], manifest.document.body) if V1 in served else ()
+        yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
+    elif version != served[0]:
+        yield _deprecated(manifest, served[0])
+    elif version.rpartition("/")[2] in _SERVED[kind].off_by_default:
+        if not Release.alpha(release.version).enabled <= release.enabled:  # alpha features are expected
+            text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
+            yield FieldProblem("apiVersion", "version-off", text)
+
+
+def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
+    version = manifest.api_version.rpartition("/")[2]
+    wish = f"write apiVersion: {newest}"
+    if version == "v1beta1":
+        cleaned, _ = check_structure(manifest.document.body, f"resource/{version}.{manifest.kind}")
+        requests = requests_of_v1(manifest.kind, to_v1(cleaned, manifest.kind, manifest.api_version))
+        wish += (
+            f" and requests: {requests}"
+            if requests
+            else ", with the fields of a request below exactly, and those of a device without basic"
+        )
+    life = _SERVED[manifest.kind].lives.get(version)
+    gone = "" if life is None else f", from Kubernetes 1.{life.removed} on not at all"
+    text = (
+        f"{manifest.api_version} is deprecated: an API server serves it only with "
+        f"--runtime-config={manifest.api_version}=true{gone}"
+    )
+    sure = in_v1(manifest.kind, version, manifest.document.body)
+    return FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure)
 
 
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
-    newest = next(iter(known.types))
-    version = made.api_version.rpartition("/")[2]
     type_name = known.types[made.api_version]
     cleaned, problems = check_structure(body, type_name)
-    if made.api_version != newest:
-        wish = f"write apiVersion: {newest}"
-        if version == "v1beta1":
-            requests = requests_of_v1(made.kind, to_v1(cleaned, made.kind, made.api_version))
-            wish += (
-                f" and requests: {requests}"
-                if requests
-                else ", with the fields of a request below exactly, and those of a device without basic"
-            )
-        text = (
-            f"{made.api_version} is deprecated: an API server serves it only with "
-            f"--runtime-config={made.api_version}=true, from Kubernetes {_removal(made)} on not at all"
-        )
-        sure = in_v1(made.kind, version, body)
-        made.problems.append(FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
     made.known = known
     made.content = complete_new_object(decode(cleaned, type_name), known)
@@ -399,7 +424,7 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
     if manifest.known is None:
         yield from _template_problems(manifest, release)
         return
-    yield from _off_by_default(manifest, release)
+    yield from version_problems(manifest, release)
     answered = check_new_object(manifest.content, manifest.known, release)
     errors = answered.errors
     needs = _NeededGates({}, {})
@@ -417,14 +442,14 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
 
 AdmissionVerdict: TypeAlias = Literal["yes", "drops", "no"]
 """Whether an API server stores an object as it is written, drops fields of it, or rejects it."""
-_REJECTED: Final = frozenset({"unknown-field", "unknown-kind", "wrong-type", "version-off"})
+_REJECTED: Final = frozenset({"deprecated-version", "unknown-field", "unknown-kind", "wrong-type", "version-off"})
 """Rules about the structure of objects that an API server rejects."""
 
 
 def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict:
     """Return what an API server of this release does with a known object; references to others do not count."""
     assert manifest.known is not None  # noqa: S101 - the caller looked
-    problems = (*manifest.problems, *_off_by_default(manifest, release))
+    problems = (*manifest.problems, *version_problems(manifest, release))
     answered = check_new_object(manifest.content, manifest.known, release)
     errors = [one for one in answered.errors if not (manifest.pods and _is_reference(one))]
     if errors or any(problem.rule in _REJECTED for problem in problems):
@@ -438,16 +463,6 @@ def _dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterato
         return
     dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
     yield from (path for path in _topmost(sorted(dropped)) if manifest.document.positions.find(path).exact)
-
-
-def _off_by_default(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
-    """Yield a problem if the only version of a kind is off by default, unless alpha features are expected."""
-    version = manifest.api_version
-    if manifest.obj is None or version == V1 or len(manifest.known.types if manifest.known else ()) > 1:
-        return
-    if not Release.alpha(release.version).enabled <= release.enabled:
-        text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
-        yield FieldProblem("apiVersion", "version-off", text)
 
 
 class _NeededGates(Struct, frozen=True):
