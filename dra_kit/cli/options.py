@@ -192,6 +192,12 @@ class Bytes(click.ParamType[int]):
         return size
 
 
+class InvalidRelease(click.ClickException):
+    """A value of ``--kubernetes`` is wrong; unlike a driver that is, no change of a file corrects it."""
+
+    exit_code = 2
+
+
 class Releases(click.ParamType[tuple[KubernetesVersion, ...]]):
     """Supported releases of Kubernetes, oldest first: ``1.36``, or ``1.34..1.36`` where several are useful."""
 
@@ -206,14 +212,14 @@ class Releases(click.ParamType[tuple[KubernetesVersion, ...]]):
         """Return the versions.
 
         Raises:
-            ConfigurationError: the text does not name supported releases.
+            InvalidRelease: the text does not name supported releases.
         """
         if isinstance(value, tuple):
             return value
         try:
             return KubernetesVersion.span(value) if self._several else (KubernetesVersion.supported(value),)
         except ValueError as error:
-            raise ConfigurationError(f"--kubernetes: {error}") from None
+            raise InvalidRelease(f"--kubernetes: {error}") from None
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete a release, or the end of a range."""
