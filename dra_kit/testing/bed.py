@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
+from dra_kit.client.api import discover_release
 from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.kubernetes.release import NEWEST, KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -218,7 +219,8 @@ def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180
 
 
 async def _release_of(cluster: Cluster) -> KubernetesVersion:
-    return KubernetesVersion(*await discover_release(cluster.client))
+    found = await discover_release(cluster.client)
+    return KubernetesVersion(found.major, found.minor)
 
 
 def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object]) -> list[SandboxDriver]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from dra_kit.errors import DraKitError
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.node.failpoints import LIFE_OF_A_CLAIM
 from dra_kit.process.logging import shown_fields
 from dra_kit.text import escape_unprintable
@@ -140,8 +141,6 @@ def _release(config: pytest.Config) -> str:
 
 def _skip_other_releases(marker: pytest.Mark, bed: TestBed) -> None:
     """Skip a test on releases that its marker ``dra_kubernetes`` excludes."""
-    from dra_kit.kubernetes.release import KubernetesVersion
-
     unknown = marker.kwargs.keys() - {"since", "until"}
     if marker.args or unknown or not marker.kwargs:
         raise pytest.fail.Exception(
