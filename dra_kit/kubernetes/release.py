@@ -128,16 +128,42 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    QUANTITIES_STOP_AT_INT64 = auto()
+    """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
+    NAMES_HAVE_ONE_SLASH = auto()
+    """Names of attributes and capacities have at most one slash; before, names with two were not checked."""
+    REQUESTED_CAPACITIES_ARE_CHECKED = auto()
+    """Capacities in requests and results have valid names, amounts from 0 on, and at most 32 entries."""
+    VERSIONS_HAVE_18_DIGITS = auto()
+    """A number in a version attribute has at most 18 digits."""
+    DEVICES_HAVE_ONE_SELECTOR_TERM = auto()
+    """The node selector of a device has exactly one term, as that of a slice."""
+    CAPACITY_KEYS_ARE_NAMES = auto()
+    """A ``capacityKey`` that is not a name is reported as such; before, as not found."""
+    DEVICE_LISTS_ARE_ONE_UNIT = auto()
+    """An update checks all devices of a slice or, unchanged, none; before, parts of each device."""
+    MULTIPLIERS_ARE_DECLARED = auto()
+    """The rule that ``capacityKey`` and ``capacityMultiplier`` go with each other is declarative."""
+    CONDITIONS_ARE_A_MAP = auto()
+    """The rule that conditions have different types is declarative, and shows the whole condition."""
+    OWNERS_ARE_DECLARED = auto()
+    """The rule about required fields of owners is declarative, and has no text."""
+    PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
+    """The priority of a PodGroup may be above 1,000,000,000."""
+    EMPTY_SELECTORS_WARN = auto()
+    """The API server warns about a DeviceTaintRule that selects every device."""
     REMOVALS_TAKEN_BACK = auto()
     """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
     """The API server answers a path that it does not serve with a Status; before, with text."""
     WRONG_VERSIONS_ARE_INVALID = auto()
-    """The API server refuses to get an object at a ``resourceVersion`` that is no number with 422; before, with 500."""
+    """The API server refuses to get an object at a ``resourceVersion`` that is not a number with 422, not 500."""
     STATUSES_HAVE_VERSIONS = auto()
     """A Status that confirms a deletion, an eviction or a binding has the resource version of that change."""
     LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS = auto()
     """The update that removes an object answers with the resource version of the deletion; before, with the former."""
+    ALL_CHANGEABLE_FIELDS_ARE_NAMED = auto()
+    """The error of a wrong update of a pod also names the fields that may change while it has scheduling gates."""
     IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
     """An error about immutable metadata has the value null; before, the refused one."""
 
@@ -160,11 +186,24 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.QUANTITIES_STOP_AT_INT64: 38,
+    Change.NAMES_HAVE_ONE_SLASH: 38,
+    Change.REQUESTED_CAPACITIES_ARE_CHECKED: 38,
+    Change.VERSIONS_HAVE_18_DIGITS: 38,
+    Change.DEVICES_HAVE_ONE_SELECTOR_TERM: 38,
+    Change.CAPACITY_KEYS_ARE_NAMES: 38,
+    Change.DEVICE_LISTS_ARE_ONE_UNIT: 38,
+    Change.MULTIPLIERS_ARE_DECLARED: 38,
+    Change.CONDITIONS_ARE_A_MAP: 38,
+    Change.OWNERS_ARE_DECLARED: 38,
+    Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
+    Change.EMPTY_SELECTORS_WARN: 38,
     Change.REMOVALS_TAKEN_BACK: 38,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,
     Change.STATUSES_HAVE_VERSIONS: 38,
     Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
+    Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
     Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
 }
 """The first minor release with each change."""
@@ -313,6 +352,10 @@ class Release(Struct, frozen=True):
         """The gates that kubelets declare in ``status.declaredFeatures``."""
         return tuple(name for name in _DECLARED if name in self.enabled)
 
+    def has(self, change: Change) -> bool:
+        """Return whether a rule has changed in this release or before."""
+        return self.version.has(change)
+
     def __contains__(self, name: str) -> bool:
         return name in self.enabled
 
@@ -347,3 +390,7 @@ class Release(Struct, frozen=True):
             name for name, gate in GATES.items()
             if gate.known <= minor and (gate.removed is None or minor < gate.removed)
         )  # fmt: skip
+
+
+UNMODIFIED: Final = Release.of()
+"""The newest release, with its default gates."""
