@@ -329,10 +329,10 @@ class _Report:
             version = self._cluster.version
             print_json({"kubernetes": version, "good": good, "explanations": self._documents, "notRead": missing})
         else:
-            if (version := self._release.version) != NEWEST:
+            if (judged := self._release.version) != NEWEST:
                 self.page.line()
-                known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (version > NEWEST)
-                self.page.line(f"judged by the rules of Kubernetes {version}{known}")
+                known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (judged > NEWEST)
+                self.page.line(f"judged by the rules of Kubernetes {judged}{known}")
             render_missing_rights(self.page, gaps)
             if unchecked:
                 self.page.line()

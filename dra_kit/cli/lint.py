@@ -36,14 +36,20 @@ from dra_kit.cli.options import (
     silenced_log,
 )
 from dra_kit.cli.sandbox_drivers import sandbox_driver
-from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.device_order import OrderAdvice, OrderSearch, PublishedDevices
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.text import ReportWriter
 from dra_kit.diagnosis.lint.check import LintResult, check, diff, fix_files, replace_text, require_writable
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
-from dra_kit.diagnosis.lint.releases import check_releases, format_oldest, format_releases, objects_on_releases
+from dra_kit.diagnosis.lint.releases import (
+    check_releases,
+    format_oldest,
+    format_releases,
+    format_unrendered,
+    objects_on_releases,
+    unrendered,
+)
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import template_slices
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
@@ -141,8 +147,8 @@ def lint(
     output of "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml".
 
     With --kubernetes 1.34..1.36, the objects are checked for each of these releases. A problem that only some of them
-    have names them, and a table shows what works where. For a folder, the last line is the oldest release on which all
-    of it works.
+    have names them, and a table shows what works where. For a folder and standard input, the last line is the oldest
+    release on which all of it works.
 
     --fix corrects mistakes with only one possible meaning. Everything else in the file stays unchanged, including
     comments and layout. For standard input it prints the corrected text.
@@ -178,7 +184,7 @@ def lint(
         outcome = check_releases(_once(sources), contexts)
         _report(outcome, style)
         if style == "text":
-            if versions is None and any(item.is_dir() for item in files):
+            if versions is None and (_has_stdin(sources) or any(item.is_dir() for item in files)):
                 releases = [release_of(version) for version in SUPPORTED]
             _report_releases(sources, releases, compare=versions is not None)
     failing = {"error", "warning"} if strict else {"error"}
@@ -209,8 +215,9 @@ def _report_releases(sources: Sequence[SourceFile], releases: Sequence[Release],
     objects = objects_on_releases(_once(sources), releases)
     if compare and (table := list(format_releases(objects, releases))):
         click.echo("\n".join(["", *table, ""]))
-    if oldest := format_oldest(objects, releases):
-        click.echo(oldest)
+    for line in (format_oldest(objects, releases), format_unrendered(unrendered(sources))):
+        if line:
+            click.echo(line)
 
 
 def _surroundings(
@@ -409,7 +416,7 @@ def _of_target(ctx: click.Context, target: str, options: Mapping[str, Any]) -> _
         with tempfile.TemporaryDirectory(prefix="dra-kit-") as folder, silenced_log():
             settings = prepared.settings_on(node, Path(folder))
             inventory = discover_once(each, settings, options["timeout"], NodeInfo(node))
-        slices += template_slices(each, inventory, node, ServerFeatures(*release.version))
+        slices += template_slices(each, inventory, node, release.version)
     devices = PublishedDevices(slices, classes, driver.name, [Node(name) for name in names], release)
     return _with_workload(devices, options["file"], ())
 

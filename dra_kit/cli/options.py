@@ -214,6 +214,7 @@ class Releases(click.ParamType[tuple[KubernetesVersion, ...]]):
         Raises:
             InvalidRelease: the text does not name supported releases.
         """
+        del param, ctx
         if isinstance(value, tuple):
             return value
         try:
@@ -281,6 +282,8 @@ source_options: OptionDecorator = option_group(
     cluster_options, click.option("-n", "--namespace", help="default: that of the context")
 )
 """``--kubeconfig``, ``--context`` and ``--namespace``."""
+
+
 def kubernetes_option(text: str) -> OptionDecorator:
     """Add ``--kubernetes`` for one release; its value is None if it is not given."""
     return click.option(

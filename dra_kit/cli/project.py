@@ -29,7 +29,6 @@ from dra_kit.cli.options import (
     path,
     silenced_log,
 )
-from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
@@ -123,7 +122,7 @@ def _slices(
     settings = author_settings(driver, {**_settings(driver, profile), **given})
     with silenced_log():
         inventory = discover_once(driver, settings, timeout, NodeInfo(profile.name, profile.labels))
-    return [item.to_json() for item in template_slices(driver, inventory, profile.name, ServerFeatures(*kubernetes))]
+    return [item.to_json() for item in template_slices(driver, inventory, profile.name, kubernetes)]
 
 
 def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, object]:

@@ -281,9 +281,7 @@ def shapes_with_stories(given: Mapping[str, NodeShape], stories: Sequence[Story]
     return found
 
 
-def release_of_stories(
-    given: KubernetesVersion | None, stories: Sequence[Story]
-) -> KubernetesVersion | None:
+def release_of_stories(given: KubernetesVersion | None, stories: Sequence[Story]) -> KubernetesVersion | None:
     """Return the release that stories need, or the given one; None for any.
 
     Raises:
@@ -293,8 +291,8 @@ def release_of_stories(
     for story in stories:
         if story.kubernetes is not None and needed not in (None, story.kubernetes):
             raise ConfigurationError(
-                f"story {story.name} needs Kubernetes {story.kubernetes}, but {named} needs {needed}; run it separately, "
-                f"with --kubernetes {story.kubernetes}"
+                f"story {story.name} needs Kubernetes {story.kubernetes}, but {named} needs {needed}; run it "
+                f"separately, with --kubernetes {story.kubernetes}"
             )
         if story.kubernetes is not None and needed is None:
             needed, named = story.kubernetes, f"story {story.name}"

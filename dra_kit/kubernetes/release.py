@@ -128,6 +128,10 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    SLICES_OF_COUNTERS_HAVE_NO_DEVICES = auto()
+    """Shared counters are published in slices without devices; before, in slices with devices."""
+    SLICES_ARE_SELECTED_BY_POOL = auto()
+    """ResourceSlices can be selected by ``spec.pool.name``; before, that was a 400."""
     QUANTITIES_STOP_AT_INT64 = auto()
     """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
     NAMES_HAVE_ONE_SLASH = auto()
@@ -186,6 +190,8 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.SLICES_OF_COUNTERS_HAVE_NO_DEVICES: 35,
+    Change.SLICES_ARE_SELECTED_BY_POOL: 37,
     Change.QUANTITIES_STOP_AT_INT64: 38,
     Change.NAMES_HAVE_ONE_SLASH: 38,
     Change.REQUESTED_CAPACITIES_ARE_CHECKED: 38,
@@ -227,7 +233,7 @@ class GateHistory(NamedTuple):
     needs: tuple[str, ...] = ()
 
     def need(self, name: str) -> str:
-        """Return which release has what the gate of this name switches: ``1.34 with NAME; on by default since 1.36``."""
+        """Return since when a release has what this gate switches: ``1.34 with NAME; on by default since 1.36``."""
         since = "off by default" if self.on is None else f"on by default since 1.{self.on}"
         return f"1.{self.known} with {name}; {since}"
 

@@ -111,7 +111,7 @@ class TestBed:
         """
         if isinstance(self.cluster, Sandbox):
             return self.cluster.release.version
-        return self.background.call(_release_of(self.cluster))
+        return self.background.call(discover_release(self.cluster.client))
 
     def hardware(self, setting: str) -> FakeHardware:
         """Return the fake hardware in the folders that an editable setting names, ``DRIVER.NAME`` with several drivers.
@@ -216,11 +216,6 @@ def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180
     names = [load_driver(target).name for target in targets or (".",)]
     with Background() as background, background.entered(real_cluster(kubeconfig, names)) as cluster:
         yield TestBed(cluster, background, timeout)
-
-
-async def _release_of(cluster: Cluster) -> KubernetesVersion:
-    found = await discover_release(cluster.client)
-    return KubernetesVersion(found.major, found.minor)
 
 
 def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object]) -> list[SandboxDriver]:

@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the markers of the plugin."""
     for line in (
-        "dra_kubernetes(since='', until=''): skip the test on releases of Kubernetes before the first or after the last",
+        "dra_kubernetes(since='', until=''): skip the test on older or newer releases of Kubernetes",
         "dra_namespace(labels): labels of the test's namespace",
         "dra_process: run each driver in its own process, so that dra.kill() can terminate it with kill -9",
         "dra_killed(*steps, driver=''): run the test once undisturbed, and once for each step, after which the driver "  # noqa: ISC004 - one line

@@ -208,10 +208,12 @@ def version_problems(manifest: LintedObject, release: Release) -> Iterator[Field
         yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
     elif version != served[0]:
         yield _deprecated(manifest, served[0])
-    elif version.rpartition("/")[2] in _SERVED[kind].off_by_default:
-        if not Release.alpha(release.version).enabled <= release.enabled:  # alpha features are expected
-            text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
-            yield FieldProblem("apiVersion", "version-off", text)
+    elif (
+        version.rpartition("/")[2] in _SERVED[kind].off_by_default
+        and not Release.alpha(release.version).enabled <= release.enabled  # alpha features are not expected
+    ):
+        text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
+        yield FieldProblem("apiVersion", "version-off", text)
 
 
 def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
@@ -226,7 +228,7 @@ def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
             else ", with the fields of a request below exactly, and those of a device without basic"
         )
     life = _SERVED[manifest.kind].lives.get(version)
-    gone = "" if life is None else f", from Kubernetes 1.{life.removed} on not at all"
+    gone = "" if life is None or life.removed is None else f", from Kubernetes 1.{life.removed} on not at all"
     text = (
         f"{manifest.api_version} is deprecated: an API server serves it only with "
         f"--runtime-config={manifest.api_version}=true{gone}"
@@ -504,7 +506,9 @@ def _dropped(path: str, gate: str, release: Release, *, is_rejected: bool) -> Fi
         text = f"an API server drops this field{rest}: Kubernetes {release.version} does not have {shown}"
         return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, key=True)
     text = f"an API server drops this field{rest}: {shown} needs Kubernetes {GATES[gate].need(gate)}"
-    return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, _switch(gate, release), key=True)
+    return FieldProblem(
+        path, "invalid-value" if is_rejected else "feature-gate", text, _switch(gate, release), key=True
+    )
 
 
 _INDEX: Final = re.compile(r"\[[^]]*\]")

@@ -54,6 +54,11 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
     return found
 
 
+def unrendered(files: Iterable[SourceFile]) -> int:
+    """Return how many files are Helm templates, which no release has judged."""
+    return sum("{{" in file.text and not file.explicit and bool(read_documents(file).problem) for file in files)
+
+
 def _title(made: LintedObject) -> str:
     return f"{made.kind} {made.name}".rstrip()
 
@@ -118,6 +123,14 @@ def format_releases(objects: Sequence[ObjectOnReleases], releases: Sequence[Rele
     yield from align_columns(rows)
     if len(partly) > _LONGEST:
         yield f"… and {counted(len(partly) - _LONGEST, 'other object')}"
+
+
+def format_unrendered(number: int) -> str:
+    """Return that Helm templates were not checked, and how to do it; empty without any."""
+    if not number:
+        return ""
+    what = f"{counted(number, 'Helm template')} {'is' if number == 1 else 'are'} not checked"
+    return f"{what}: render the chart, as in 'helm template NAME CHART | dra-kit lint -'"
 
 
 def format_oldest(objects: Sequence[ObjectOnReleases], releases: Sequence[Release]) -> str:

@@ -86,7 +86,9 @@ def test_a_story_names_the_release_that_it_needs(tmp_path: Path) -> None:
     assert release_of_stories(OLD, [needs]) == OLD
     with pytest.raises(ConfigurationError, match=r"story other needs Kubernetes 1\.36, but story old needs 1\.35; run"):
         release_of_stories(None, [needs, other])
-    with pytest.raises(ConfigurationError, match=r"story old needs Kubernetes 1\.35, but --kubernetes needs 1\.37; run"):
+    with pytest.raises(
+        ConfigurationError, match=r"story old needs Kubernetes 1\.35, but --kubernetes needs 1\.37; run"
+    ):
         release_of_stories(KubernetesVersion(1, 37), [needs])
     with pytest.raises(ConfigurationError, match=r"expect\.yaml: kubernetes: Kubernetes 1\.99 is newer"):
         story(tmp_path / "wrong", kubernetes="1.99")
@@ -105,7 +107,9 @@ def test_a_saved_cluster_is_judged_by_its_release_or_as_if_it_had_been_upgraded(
     assert upgraded.gates == Release.of(KubernetesVersion(1, 36))
     assert upgraded.copy is not None
     assert upgraded.copy.version == "1.35"
-    assert upgraded.copy.notes[0] == "--kubernetes: Kubernetes 1.36 judges them, as if the cluster had been changed to it"
+    assert (
+        upgraded.copy.notes[0] == "--kubernetes: Kubernetes 1.36 judges them, as if the cluster had been changed to it"
+    )
     assert not any("--kubernetes" in note for note in ClusterCopy.read(tmp_path, OLD).notes)
 
 

@@ -16,8 +16,10 @@ from dra_kit.diagnosis.lint.releases import (
     check_releases,
     format_oldest,
     format_releases,
+    format_unrendered,
     named_releases,
     objects_on_releases,
+    unrendered,
 )
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.release import GATES, KubernetesVersion, Release
@@ -70,10 +72,7 @@ def test_a_gate_that_a_release_does_not_have_needs_an_upgrade() -> None:
     needed = f"derivedAttributes needs Kubernetes {GATES['DRADerivedAttributes'].need('DRADerivedAttributes')}"
     assert old.message == newer.message
     assert old.message.endswith(needed)
-    assert (
-        old.help
-        == "upgrade the cluster to Kubernetes 1.37 or newer with --feature-gates=DRADerivedAttributes=true"
-    )
+    assert old.help == "upgrade the cluster to Kubernetes 1.37 or newer with --feature-gates=DRADerivedAttributes=true"
     assert newer.help.startswith("start the API server with --feature-gates=DRADerivedAttributes=true")
 
 
@@ -112,6 +111,14 @@ def test_releases_between_which_all_works_are_named_if_the_newest_is_not_one() -
     broken = [type(each)(each.file, each.title, {**each.verdicts, NEW.version: "no"}) for each in objects]
 
     assert format_oldest(broken, RELEASES) == "all of it works only on Kubernetes 1.34 to 1.37"
+
+
+def test_helm_templates_are_counted_as_not_checked() -> None:
+    files = [SourceFile("a.yaml", PLAIN, explicit=False), SourceFile("b.yaml", "a: {{ .Values.b }}{{", explicit=False)]
+
+    assert unrendered(files) == 1
+    assert format_unrendered(1).startswith("1 Helm template is not checked: render the chart, as in 'helm template ")
+    assert not format_unrendered(unrendered(files[:1]))
 
 
 def test_the_table_has_the_objects_that_do_not_work_everywhere() -> None:
@@ -191,9 +198,5 @@ def _contains(stored: Any, written: Any) -> bool:
     if isinstance(written, dict):
         return isinstance(stored, dict) and all(_contains(stored.get(key), each) for key, each in written.items())
     if isinstance(written, list):
-        return (
-            isinstance(stored, list)
-            and len(stored) == len(written)
-            and all(map(_contains, stored, written))
-        )
+        return isinstance(stored, list) and len(stored) == len(written) and all(map(_contains, stored, written))
     return bool(stored == written)

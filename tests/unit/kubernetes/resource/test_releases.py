@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.client.api import ServerFeatures, require_v1
+from dra_kit.client.api import require_v1
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
@@ -24,7 +24,7 @@ def test_allocator_supports_all_releases() -> None:
 
 def test_older_release_error_names_required_release() -> None:
     with pytest.raises(ConfigurationError, match=f"upgrade the cluster to Kubernetes {OLDEST} or newer"):
-        require_v1(["v1beta1"], ServerFeatures(1, OLDEST.minor - 1))
+        require_v1(["v1beta1"], OLDEST.before)
 
 
 def test_sandbox_uses_newest_release() -> None:

@@ -23,6 +23,7 @@ from dra_kit.client.resources import (
 )
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.sandbox.charts import (
+    Capabilities,
     Chart,
     ChartInstaller,
     copy_without_disabled_charts,
@@ -324,14 +325,14 @@ async def test_helm_renders_a_chart_with_values(folder: Path) -> None:
     (folder / "own.yaml").write_text("a: own\n")
     [chart] = parse_charts([(folder, [folder / "own.yaml"])])
 
-    [(where, body)] = await render(chart, str(helm.path), ["resource.k8s.io/v1"])
+    [(where, body)] = await render(chart, str(helm.path), Capabilities("v1.36.2", ["resource.k8s.io/v1"]))
 
     assert "oven-driver" in where
     assert body["metadata"]["namespace"] == "oven-driver"
     assert body["data"] == {"a": "own", "v1": "true"}
     (folder / "templates" / "c.yaml").write_text("{{ fail `no oven` }}")
     with pytest.raises(ConfigurationError, match=r"helm cannot render it: .*no oven"):
-        await render(chart, str(helm.path), [])
+        await render(chart, str(helm.path), Capabilities("v1.36.2", []))
 
 
 async def test_helm_renders_a_chart_without_the_charts_that_it_does_not_use(folder: Path) -> None:
@@ -346,9 +347,9 @@ async def test_helm_renders_a_chart_without_the_charts_that_it_does_not_use(fold
     (folder / "values.yaml").write_text("nfd: {enabled: false}\n")
     [chart] = parse_charts([(folder, ())])
 
-    [(_, body)] = await render(chart, str(helm.path), [])
+    [(_, body)] = await render(chart, str(helm.path), Capabilities("v1.36.2", []))
     assert body["metadata"]["name"] == "oven"
 
     (folder / "values.yaml").write_text("nfd: {enabled: true}\n")
     with pytest.raises(ConfigurationError, match=f"discovery; run: helm dependency build {folder}"):
-        await render(chart, str(helm.path), [])
+        await render(chart, str(helm.path), Capabilities("v1.36.2", []))
