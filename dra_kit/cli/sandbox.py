@@ -45,6 +45,7 @@ from dra_kit.cli.sandbox_drivers import (
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
+from dra_kit.process import logging as process_logging
 from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
@@ -384,8 +385,6 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
 
 def show_log(level: str) -> None:
     """Show log records from this level on; the sandbox reads those from INFO on."""
-    from dra_kit.process import logging as process_logging
-
     shown = logging.getLevelNamesMapping()[level.upper()]
     process_logging.configure("text", min(shown, logging.INFO))
     for handler in logging.getLogger().handlers:

@@ -6,13 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 
-from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
 from dra_kit.diagnosis.lint.structure import (
     Enclose,
     FieldProblem,
@@ -47,6 +46,9 @@ from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import probable_names, suggest_names, unambiguous_correction
+
+if TYPE_CHECKING:
+    from dra_kit.apiserver.kinds.kind import Kind
 
 _METADATA: Final = "meta/v1.ObjectMeta"
 
@@ -184,21 +186,26 @@ def _is_in_another_case(made: LintedObject, name: str, kind: ManifestKind) -> bo
     return made.kind != name and made.kind.casefold() == name.casefold() and made.api_version in kind.types
 
 
-_SERVED: Final = {kind.kind: kind for kind in RESOURCE_API_KINDS}
-"""The kinds of resource.k8s.io, as the API server serves them."""
+@cache
+def _served_kind(name: str) -> Kind:
+    """Return a kind of resource.k8s.io, as the API server serves it."""
+    # 0.2 s and 40 modules, which only manifests of other versions than v1 need
+    from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
+
+    return next(kind for kind in RESOURCE_API_KINDS if kind.kind == name)
 
 
 def _served(kind: str, release: Release) -> tuple[str, ...]:
     """Return the ``apiVersion``s that an API server can serve a kind of resource.k8s.io in, the newest first."""
-    served = _SERVED[kind].in_release(release)
+    served = _served_kind(kind).in_release(release)
     return tuple(map(served.api_version, served.types)) if not served.gate or served.gate in release else ()
 
 
 def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
     """Yield a problem if a release does not serve a known version, or only if it is asked to."""
     kind, version = manifest.kind, manifest.api_version
-    if manifest.obj is None:
-        return  # not of resource.k8s.io
+    if manifest.obj is None or (version == V1 and kind in _IN_V1):
+        return  # of another group, or served by all releases
     served = _served(kind, release)
     if version not in served:
         since = next((each for each in SUPPORTED if version in _served(kind, Release.alpha(each))), None)
@@ -209,7 +216,7 @@ def version_problems(manifest: LintedObject, release: Release) -> Iterator[Field
     elif version != served[0]:
         yield _deprecated(manifest, served[0])
     elif (
-        version.rpartition("/")[2] in _SERVED[kind].off_by_default
+        version.rpartition("/")[2] in _served_kind(kind).off_by_default
         and not Release.alpha(release.version).enabled <= release.enabled  # alpha features are not expected
     ):
         text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
@@ -227,7 +234,7 @@ def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
             if requests
             else ", with the fields of a request below exactly, and those of a device without basic"
         )
-    life = _SERVED[manifest.kind].lives.get(version)
+    life = _served_kind(manifest.kind).lives.get(version)
     gone = "" if life is None or life.removed is None else f", from Kubernetes 1.{life.removed} on not at all"
     text = (
         f"{manifest.api_version} is deprecated: an API server serves it only with "
