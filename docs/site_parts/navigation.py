@@ -31,7 +31,7 @@ SECTIONS = [
         ["real-cluster", "config-policy", "upgrade", "autoscalers", "remove-a-driver"],
     ),
     ("How to: operate a driver", "how-to", ["monitor", "taints"]),
-    ("How to: use devices", "how-to", ["explain", "try-on-a-copy", "who-has-what"]),
+    ("How to: use devices", "how-to", ["explain", "try-on-a-copy", "who-has-what", "kubernetes-releases"]),
     (
         "Explanation",
         "explanation",

@@ -39,6 +39,7 @@ _SHARED: Final = (
     "capacity",
     "labels",
     "kubeconfig",
+    "kubernetes",
     "alpha",
     "feature_gates",
     "runtime_config",

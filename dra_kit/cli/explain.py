@@ -15,7 +15,15 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec.structs import replace
 
-from dra_kit.cli.options import NewFile, credentials_of, output_option, path, print_json, source_options
+from dra_kit.cli.options import (
+    NewFile,
+    credentials_of,
+    kubernetes_option,
+    output_option,
+    path,
+    print_json,
+    source_options,
+)
 from dra_kit.diagnosis.explain.allocated import enumerated
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import KINDS, ClusterDocuments, ClusterView
@@ -53,6 +61,7 @@ from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import load, read_manifests
 from dra_kit.errors import ConfigurationError
 from dra_kit.files import replace_private
+from dra_kit.kubernetes.release import NEWEST
 from dra_kit.kubernetes.resource.objects import object_key
 
 NOT_GOOD: Final = 3
@@ -96,6 +105,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 )
 @source_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="without a name: explain those pending in all namespaces")
+@kubernetes_option("judge by the rules of this release  [default: that of the cluster]")
 @click.option("--alpha", is_flag=True, help="assume that the cluster's alpha features of resource.k8s.io are on")
 @output_option
 @click.option("--html", type=NewFile(), help="write the explanation to this file, as a self-contained page to send")
@@ -156,7 +166,7 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
     objects, namespace = _objects(options, wanted)
     if not wanted:
         slices = objects.documents.get("ResourceSlice", ())
-        manifests = read_manifests(files, namespace, alpha=objects.alpha, slices=slices)
+        manifests = read_manifests(files, namespace, release=objects.release, slices=slices)
         return _explain_manifests(objects, manifests, options)
     cluster = objects.cluster()
     if wanted[0][1]:
@@ -194,9 +204,11 @@ def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options:
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
     """Return the objects of the cluster, and the namespace of names without one."""
     if options["saved"] is not None:
-        objects = load(options["saved"])
-        return replace(objects, alpha=objects.alpha or options["alpha"]), options["namespace"] or "default"
-    return asyncio.run(_read(options, wanted))
+        objects, namespace = load(options["saved"]), options["namespace"] or "default"
+    else:
+        objects, namespace = asyncio.run(_read(options, wanted))
+    version = str(options["kubernetes"] or objects.version)
+    return replace(objects, version=version, alpha=objects.alpha or options["alpha"]), namespace
 
 
 async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
@@ -210,7 +222,7 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
         ended=tuple(name for kind, name in wanted if kind == "pod" and name),
         only_claims=only_claims,
     )
-    return await read_live(credentials, scope, alpha=options["alpha"]), namespace
+    return await read_live(credentials, scope), namespace
 
 
 def _templates(objects: ClusterDocuments, options: Mapping[str, Any]) -> NodeTemplates | None:
@@ -255,6 +267,7 @@ class _Report:
         self._file: Path | None = options["html"]
         self.page: ReportWriter = self._writer(cluster.version, everything=options["everything"])
         self._cluster = cluster
+        self._release = objects.release
         self._as_json = options["output"] == "json"
         self._templates = _templates(objects, options)
         self._documents: list[dict[str, Any]] = []
@@ -316,6 +329,10 @@ class _Report:
             version = self._cluster.version
             print_json({"kubernetes": version, "good": good, "explanations": self._documents, "notRead": missing})
         else:
+            if (judged := self._release.version) != NEWEST:
+                self.page.line()
+                known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (judged > NEWEST)
+                self.page.line(f"judged by the rules of Kubernetes {judged}{known}")
             render_missing_rights(self.page, gaps)
             if unchecked:
                 self.page.line()

@@ -24,6 +24,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import value_of
 from dra_kit.cli.options import (
+    Releases,
     TargetCommand,
     cluster_options,
     complete_target,
@@ -35,13 +36,20 @@ from dra_kit.cli.options import (
     silenced_log,
 )
 from dra_kit.cli.sandbox_drivers import sandbox_driver
-from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.device_order import OrderAdvice, OrderSearch, PublishedDevices
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.text import ReportWriter
 from dra_kit.diagnosis.lint.check import LintResult, check, diff, fix_files, replace_text, require_writable
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import fixed_as_text, format_github, format_json, format_text, summary
+from dra_kit.diagnosis.lint.releases import (
+    check_releases,
+    format_oldest,
+    format_releases,
+    format_unrendered,
+    objects_on_releases,
+    unrendered,
+)
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.node_templates import template_slices
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
@@ -58,7 +66,7 @@ from dra_kit.diagnosis.workload import (
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, source_files
 from dra_kit.kubernetes.manifests.files import STDIN
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
@@ -106,6 +114,13 @@ class LintCommand(TargetCommand):
 @click.option("--fix", is_flag=True, help="write unambiguous fixes to the files, and report the remaining findings")
 @click.option("--diff", is_flag=True, help="print what --fix would change, and write nothing")
 @click.option("--strict", is_flag=True, help="also fail on warnings")
+@click.option(
+    "--kubernetes",
+    "versions",
+    type=Releases(several=True),
+    metavar="RELEASE[..RELEASE]",
+    help=f"check for this release, or compare several: {OLDEST}..{NEWEST}  [default: {NEWEST}]",
+)
 @click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
 @discovery_timeout_option
 @click.pass_context
@@ -120,6 +135,7 @@ def lint(
     fix: bool,
     diff: bool,
     strict: bool,
+    versions: tuple[KubernetesVersion, ...] | None,
     alpha: bool,
     timeout: float,
 ) -> None:
@@ -130,6 +146,10 @@ def lint(
     devices that the driver finds on this machine with the settings of its project's sandbox; with --from, against the
     output of "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml".
 
+    With --kubernetes 1.34..1.36, the objects are checked for each of these releases. A problem that only some of them
+    have names them, and a table shows what works where. For a folder and standard input, the last line is the oldest
+    release on which all of it works.
+
     --fix corrects mistakes with only one possible meaning. Everything else in the file stays unchanged, including
     comments and layout. For standard input it prints the corrected text.
 
@@ -138,6 +158,8 @@ def lint(
     """
     if diff and style != "text":
         raise click.UsageError(f"--diff cannot be combined with --format {style}")
+    if (diff or fix) and versions is not None and len(versions) > 1:
+        raise click.UsageError("--kubernetes with several releases cannot be combined with --fix or --diff: name one")
     sources = [source for item in files for source in source_files(item, tree=True)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     given: dict[str, object] = ctx.meta.get("driver_settings", {})
@@ -148,7 +170,9 @@ def lint(
         settings = None  # those of the sandbox of the driver's project, overridden by the given ones
         if driver is not None and target:
             settings = sandbox_driver(target, driver, given, 1).settings_on(NODE, Path(directory))
-        surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
+        release_of = Release.alpha if alpha else Release.of
+        releases = [release_of(version) for version in versions or (NEWEST,)]
+        surroundings = _surroundings(driver, settings, saved, classes, releases[-1], timeout=timeout)
     if diff:
         outcome = check(sources, surroundings)
         show_diff(sources, outcome, surroundings)
@@ -156,8 +180,13 @@ def lint(
         outcome = fix_and_report(sources, surroundings, quiet=style != "text")
         _report(outcome, style, to_stderr=_has_stdin(sources))
     else:
-        outcome = check(sources, surroundings)
+        contexts = [replace(surroundings, release=release) for release in releases]
+        outcome = check_releases(_once(sources), contexts)
         _report(outcome, style)
+        if style == "text":
+            if versions is None and (_has_stdin(sources) or any(item.is_dir() for item in files)):
+                releases = [release_of(version) for version in SUPPORTED]
+            _report_releases(sources, releases, compare=versions is not None)
     failing = {"error", "warning"} if strict else {"error"}
     ctx.exit(1 if any(found.level in failing for found in outcome.findings) else 0)
 
@@ -179,13 +208,25 @@ def _report(outcome: LintResult, style: str, *, to_stderr: bool = False) -> None
         click.echo(text, err=to_stderr, color=colour)
 
 
+def _report_releases(sources: Sequence[SourceFile], releases: Sequence[Release], *, compare: bool) -> None:
+    """Print on which of several releases the objects work; to compare them, with a table."""
+    if len(releases) < 2:
+        return
+    objects = objects_on_releases(_once(sources), releases)
+    if compare and (table := list(format_releases(objects, releases))):
+        click.echo("\n".join(["", *table, ""]))
+    for line in (format_oldest(objects, releases), format_unrendered(unrendered(sources))):
+        if line:
+            click.echo(line)
+
+
 def _surroundings(
     driver: Driver[Any, Any] | None,
     settings: Any,
     saved: Path | None,
     classes: dict[str, v1.DeviceClass],
+    release: Release,
     *,
-    alpha: bool,
     timeout: float,
 ) -> LintContext:
     slices: list[LazySlice] = []
@@ -210,7 +251,7 @@ def _surroundings(
     except ValueError as error:
         raise ConfigurationError(f"--from {saved} contains an invalid device: {error}") from None
     return LintContext(
-        gates=Release.alpha() if alpha else Release.of(),
+        release=release,
         advertised=advertised,
         classes=classes,
         complete=complete,
@@ -375,7 +416,7 @@ def _of_target(ctx: click.Context, target: str, options: Mapping[str, Any]) -> _
         with tempfile.TemporaryDirectory(prefix="dra-kit-") as folder, silenced_log():
             settings = prepared.settings_on(node, Path(folder))
             inventory = discover_once(each, settings, options["timeout"], NodeInfo(node))
-        slices += template_slices(each, inventory, node, ServerFeatures(*release.version))
+        slices += template_slices(each, inventory, node, release.version)
     devices = PublishedDevices(slices, classes, driver.name, [Node(name) for name in names], release)
     return _with_workload(devices, options["file"], ())
 

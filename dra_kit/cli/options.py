@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from dra_kit.author.target import load_driver
 from dra_kit.cli.app import flags_of
 from dra_kit.errors import ConfigurationError, SandboxError, TargetError
+from dra_kit.kubernetes.release import SUPPORTED, KubernetesVersion
 from dra_kit.text import escape_unprintable, escape_unprintable_json
 
 if TYPE_CHECKING:
@@ -191,6 +192,43 @@ class Bytes(click.ParamType[int]):
         return size
 
 
+class InvalidRelease(click.ClickException):
+    """A value of ``--kubernetes`` is wrong; unlike a driver that is, no change of a file corrects it."""
+
+    exit_code = 2
+
+
+class Releases(click.ParamType[tuple[KubernetesVersion, ...]]):
+    """Supported releases of Kubernetes, oldest first: ``1.36``, or ``1.34..1.36`` where several are useful."""
+
+    name = "release"
+
+    def __init__(self, *, several: bool = False) -> None:
+        self._several = several
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[KubernetesVersion, ...]:
+        """Return the versions.
+
+        Raises:
+            InvalidRelease: the text does not name supported releases.
+        """
+        del param, ctx
+        if isinstance(value, tuple):
+            return value
+        try:
+            return KubernetesVersion.span(value) if self._several else (KubernetesVersion.supported(value),)
+        except ValueError as error:
+            raise InvalidRelease(f"--kubernetes: {error}") from None
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete a release, or the end of a range."""
+        del ctx, param
+        begin, dots, end = incomplete.rpartition("..") if self._several else ("", "", incomplete)
+        return [CompletionItem(f"{begin}{dots}{each}") for each in SUPPORTED if str(each).startswith(end)]
+
+
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a TARGET to a file or folder."""
     del ctx, param
@@ -244,6 +282,19 @@ source_options: OptionDecorator = option_group(
     cluster_options, click.option("-n", "--namespace", help="default: that of the context")
 )
 """``--kubeconfig``, ``--context`` and ``--namespace``."""
+
+
+def kubernetes_option(text: str) -> OptionDecorator:
+    """Add ``--kubernetes`` for one release; its value is None if it is not given."""
+    return click.option(
+        "--kubernetes",
+        type=Releases(),
+        metavar="RELEASE",
+        callback=lambda _, __, value: value[0] if value else None,
+        help=text,
+    )
+
+
 output_option: OptionDecorator = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )

@@ -21,8 +21,14 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver
-from dra_kit.cli.options import TargetCommand, complete_target, discovery_timeout_option, path, silenced_log
-from dra_kit.client.api import ServerFeatures
+from dra_kit.cli.options import (
+    TargetCommand,
+    complete_target,
+    discovery_timeout_option,
+    kubernetes_option,
+    path,
+    silenced_log,
+)
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
@@ -66,13 +72,7 @@ _DEFAULT_NAME: Final = "template-node"
 )
 @click.option("--name", help=f"name of the node  [default: that of the profile, else {_DEFAULT_NAME}]")
 @click.option("--with-node", is_flag=True, help="also write the Node, for KWOK and 'dra-kit explain --template'")
-@click.option(
-    "--kubernetes",
-    default=str(NEWEST),
-    show_default=True,
-    metavar="RELEASE",
-    help="the cluster's release; the format of counters depends on it",
-)
+@kubernetes_option(f"the cluster's release; the format of counters depends on it  [default: {NEWEST}]")
 @click.option("-o", "--output", default="yaml", show_default=True, type=click.Choice(["yaml", "json"]))
 @discovery_timeout_option
 @click.pass_context
@@ -82,7 +82,7 @@ def template(  # noqa: PLR0917 - click passes them by name
     file: Path | None,
     name: str | None,
     with_node: bool,
-    kubernetes: str,
+    kubernetes: KubernetesVersion | None,
     output: str,
     timeout: float,
 ) -> None:
@@ -103,7 +103,7 @@ def template(  # noqa: PLR0917 - click passes them by name
     if name is not None:
         profile = profile.model_copy(update={"name": name})
     given = ctx.meta.get("driver_settings", {})
-    documents = _slices(driver, profile, given, kubernetes, timeout)
+    documents = _slices(driver, profile, given, kubernetes or NEWEST, timeout)
     if with_node:
         documents.insert(0, node_object(profile))
     if output == "json":
@@ -113,16 +113,16 @@ def template(  # noqa: PLR0917 - click passes them by name
 
 
 def _slices(
-    driver: Driver[Any, Any], profile: NodeProfile, given: dict[str, object], kubernetes: str, timeout: float
+    driver: Driver[Any, Any],
+    profile: NodeProfile,
+    given: dict[str, object],
+    kubernetes: KubernetesVersion,
+    timeout: float,
 ) -> list[dict[str, Any]]:
-    try:
-        release = KubernetesVersion.parse(kubernetes)
-    except ValueError as error:
-        raise ConfigurationError(f"--kubernetes: {error}") from None
     settings = author_settings(driver, {**_settings(driver, profile), **given})
     with silenced_log():
         inventory = discover_once(driver, settings, timeout, NodeInfo(profile.name, profile.labels))
-    return [item.to_json() for item in template_slices(driver, inventory, profile.name, ServerFeatures(*release))]
+    return [item.to_json() for item in template_slices(driver, inventory, profile.name, kubernetes)]
 
 
 def _settings(driver: Driver[Any, Any], profile: NodeProfile) -> dict[str, object]:

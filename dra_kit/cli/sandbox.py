@@ -23,6 +23,7 @@ from dra_kit.cli.options import (
     TargetCommand,
     complete_target,
     is_help,
+    kubernetes_option,
     path,
     print_remaining,
     target_of,
@@ -38,11 +39,13 @@ from dra_kit.cli.sandbox_drivers import (
     load_stories,
     load_targets,
     node_shapes,
+    release_of_stories,
     sandbox_driver,
     shapes_with_stories,
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
+from dra_kit.process import logging as process_logging
 from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
 from dra_kit.sandbox.views.entries import EntryPrinter
@@ -255,6 +258,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 )
 @click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' stops it")
 @click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig to this file")
+@kubernetes_option(
+    f"simulate this release, from {OLDEST}  [default: with --from that of the saved cluster, else that of the stories, "
+    f"else {NEWEST}]"
+)
 @click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io, and serve v1alpha3")
 @click.option(
     "--feature-gates",
@@ -378,8 +385,6 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
 
 def show_log(level: str) -> None:
     """Show log records from this level on; the sandbox reads those from INFO on."""
-    from dra_kit.process import logging as process_logging
-
     shown = logging.getLevelNamesMapping()[level.upper()]
     process_logging.configure("text", min(shown, logging.INFO))
     for handler in logging.getLogger().handlers:
@@ -447,10 +452,12 @@ def _session(
     loaded: list[Loaded] = ctx.meta["drivers"]
     given = given_settings(ctx, [driver for _, driver in loaded], options["values"])
     replaced = any(story.replaces for story in stories)
-    settings = sandbox_settings(options)
+    kubernetes = release_of_stories(options["kubernetes"], stories)
+    settings = sandbox_settings({**options, "kubernetes": kubernetes})
     if options["saved"] is not None:
-        gates = str(options["feature_gates"])
-        settings = with_copy(settings, options["saved"], gates, alpha=options["alpha"])
+        settings = with_copy(
+            settings, options["saved"], options["feature_gates"], version=kubernetes, alpha=options["alpha"]
+        )
         if not (loaded or commands or charts) and ctx.get_parameter_source("nodes") is ParameterSource.DEFAULT:
             settings = replace(settings, nodes=0)  # nothing would run there
 
@@ -501,11 +508,13 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     from dra_kit.apiserver.api import RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
-    gates = Release.alpha() if options["alpha"] else Release.of()
-    try:
-        gates = gates.switched(options["feature_gates"])
-    except ValueError as error:
-        raise ConfigurationError(f"--feature-gates: {error}") from None
+    version = options["kubernetes"] or NEWEST
+    gates = Release.alpha(version) if options["alpha"] else Release.of(version)
+    if options.get("saved") is None:  # otherwise, the gates are those of the saved cluster
+        try:
+            gates = gates.switched(options["feature_gates"])
+        except ValueError as error:
+            raise ConfigurationError(f"--feature-gates: {error}") from None
     try:
         alpha = "resource.k8s.io/v1alpha3=true," if options["alpha"] else ""
         runtime_config = RuntimeConfig.parse(f"{alpha}{options['runtime_config']}")

@@ -19,6 +19,7 @@ from dra_kit.sandbox.drivers.commands import DriverCommand, parse_commands, with
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
+    from dra_kit.kubernetes.release import KubernetesVersion
     from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
     from dra_kit.sandbox.kubelet.environment import NodeShape
     from dra_kit.sandbox.stories.story import Story
@@ -278,6 +279,24 @@ def shapes_with_stories(given: Mapping[str, NodeShape], stories: Sequence[Story]
             shape = shape.overridden_by(given[name]) if name in given else shape
         found[node] = shape
     return found
+
+
+def release_of_stories(given: KubernetesVersion | None, stories: Sequence[Story]) -> KubernetesVersion | None:
+    """Return the release that stories need, or the given one; None for any.
+
+    Raises:
+        ConfigurationError: two stories need different ones, or a story needs another one than is given.
+    """
+    needed, named = given, "--kubernetes"
+    for story in stories:
+        if story.kubernetes is not None and needed not in (None, story.kubernetes):
+            raise ConfigurationError(
+                f"story {story.name} needs Kubernetes {story.kubernetes}, but {named} needs {needed}; run it "
+                f"separately, with --kubernetes {story.kubernetes}"
+            )
+        if story.kubernetes is not None and needed is None:
+            needed, named = story.kubernetes, f"story {story.name}"
+    return needed
 
 
 def _same(one: str, other: str) -> bool:

@@ -39,7 +39,7 @@ from dra_kit.conformance.workbench import (
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, Invalid, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.plugin_client import ClaimAnswer
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
-from dra_kit.sandbox.charts import find_helm, parse_charts, render, served_versions
+from dra_kit.sandbox.charts import Capabilities, find_helm, parse_charts, render
 
 _GROUP: Final = "resource.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -157,7 +157,7 @@ async def _objects(bench: Workbench, rights: DriverRights) -> list[tuple[str, di
     except ConfigurationError as error:
         raise CheckNotApplicable(str(error)) from None
     try:
-        return await render(chart, helm, served_versions(bench.cluster.server.api.registry))
+        return await render(chart, helm, Capabilities.of(bench.cluster.server.api))
     except ConfigurationError as error:
         raise CheckBlocked(str(error)) from None
 

@@ -19,16 +19,17 @@ from typing_extensions import override
 
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Pool
-from dra_kit.client.api import Client, ServerFeatures, discover_release
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.informer import call_on_changes
 from dra_kit.client.resources import NODES, RESOURCE_SLICES
 from dra_kit.controller.context import ControllerContext, ControllerOwner
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.process.metrics import publication_metrics
 from dra_kit.slices.discovery import Discovery
 from dra_kit.slices.inventory import CurrentInventory, ProviderSource
-from dra_kit.slices.planning import DesiredPool
+from dra_kit.slices.planning import DesiredPool, selects_pools
 from dra_kit.slices.publisher import PublicationCounts, Publisher, SliceScope, SliceWrite
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class ClusterScope(SliceScope):
         self._driver = driver
         self._client = client
         self._owner = owner
-        self._features: ServerFeatures | None = None
+        self._version: KubernetesVersion | None = None
         self._free: frozenset[str] = frozenset()  # names that no pool of a node had when they came up
 
     @property
@@ -57,10 +58,10 @@ class ClusterScope(SliceScope):
         return f"spec.driver={self._driver},spec.nodeName="
 
     @override
-    async def features(self) -> ServerFeatures:
-        if self._features is None:
-            self._features = await discover_release(self._client)
-        return self._features
+    async def version(self) -> KubernetesVersion:
+        if self._version is None:
+            self._version = await discover_release(self._client)
+        return self._version
 
     @override
     async def owner(self) -> OwnerReference | None:
@@ -68,7 +69,7 @@ class ClusterScope(SliceScope):
 
     @override
     def invalidate(self) -> None:
-        self._features = None
+        self._version = None
         self._owner.forget()
 
     @override
@@ -113,7 +114,7 @@ class ClusterScope(SliceScope):
     async def _of_nodes(self, names: Sequence[str]) -> dict[str, str]:
         """Return those of the names that pools of nodes have, each with one of the nodes."""
         selectors = [f"spec.driver={self._driver}"]
-        if (await self.features()).pool_name_selector and len(names) <= _ASKED_ONE_BY_ONE:
+        if selects_pools(await self.version()) and len(names) <= _ASKED_ONE_BY_ONE:
             selectors = [f"spec.driver={self._driver},spec.pool.name={name}" for name in names]
         found: dict[str, str] = {}
         for selector in selectors:

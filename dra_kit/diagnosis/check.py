@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import DeclaredRight, Driver, node_rights, release_rights
-from dra_kit.client.api import Client, ServerFeatures
+from dra_kit.client.api import Client, server_version
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import NODES, Resource
 from dra_kit.diagnosis.cluster_checks import (
@@ -39,6 +39,7 @@ from dra_kit.diagnosis.node_checks import (
     runtime_findings,
 )
 from dra_kit.errors import KubeError
+from dra_kit.slices.planning import separates_counters
 
 Account: TypeAlias = Literal["node", "decommission", "controller", "webhook", "user"]
 _RESOURCE: Final = "resource.k8s.io"
@@ -246,19 +247,19 @@ async def _of_cluster(client: Client, wanted: CheckOptions, namespace: str) -> l
     server = await check_server(client)
     if has_failed([server]):
         return [server]  # further checks would fail or mean nothing
-    features = ServerFeatures.from_version(await client.get_path("/version"))
+    version = server_version(await client.get_path("/version"))
     driven = DriverAccount(
         name=wanted.driver or "",
         code=wanted.code,
         settings=wanted.settings,
         namespace=namespace,
-        release=(features.major, features.minor),
+        release=version,
         certificate=wanted.certificate,
     )
     found = [server, *await check_rights(client, wanted.account, driven)]
     nodes: list[Mapping[str, Any]] = []
     if wanted.account == "user":
-        found.append(await check_gates(client, separate_counters=features.separate_counter_slices))
+        found.append(await check_gates(client, separate_counters=separates_counters(version)))
     if _may_read_nodes(wanted, driven):
         nodes, gap = await _nodes(client, wanted)
         found += gap if wanted.account == "user" else []  # a role's missing right is among the rights

@@ -141,15 +141,15 @@ async def check_server(client: Client) -> CheckResult:
     """Check that the API server's release is supported and serves resource.k8s.io/v1."""
     what = "API server"
     try:
-        features = await discover_release(client)
+        version = await discover_release(client)
     except ConfigurationError as error:
         return fail(what, error.problem, error.remedy)
     except KubeError as error:
         return fail(what, str(error), "correct --kubeconfig or --context, and check the network")
-    if (features.major, features.minor) > NEWEST:
-        text = f"Kubernetes {features} is newer than the newest release that dra-kit supports ({NEWEST})"
+    if version > NEWEST:
+        text = f"Kubernetes {version} is newer than the newest release that dra-kit supports ({NEWEST})"
         return warn(what, text, "new fields are ignored; update dra-kit")
-    return ok(what, f"Kubernetes {features}, resource.k8s.io/v1")
+    return ok(what, f"Kubernetes {version}, resource.k8s.io/v1")
 
 
 def kubelet_version_findings(nodes: Iterable[Mapping[str, Any]]) -> list[CheckResult]:

@@ -118,7 +118,7 @@ async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool =
         ConfigurationError: the cluster does not serve resource.k8s.io/v1.
     """
     async with Client(credentials, user_agent=f"dra-kit/{__version__} explain", timeout=60) as client:
-        features = await discover_release(client)
+        version = await discover_release(client)
         found = await asyncio.gather(*(_read(client, kind, scope) for kind in scope.kinds))
     gaps = tuple(gap for _, gap in found if gap is not None)
     if any(gap.kind in _NEEDED for gap in gaps):
@@ -130,7 +130,7 @@ async def read_live(credentials: Credentials, scope: ReadScope, *, alpha: bool =
         )
     documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True) if items is not None}
     pods_of = scope.namespace if scope.only_claims and not scope.all_events else ""
-    return ClusterDocuments(documents, str(features), alpha, gaps, pods_of)
+    return ClusterDocuments(documents, str(version), alpha, gaps, pods_of)
 
 
 async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[str, Any]] | None, MissingRight | None]:

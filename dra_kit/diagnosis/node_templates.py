@@ -13,18 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory
-from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.explain.subjects import ExplainSubject, claim_of, pod_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.slices import desired_pool
-from dra_kit.slices.planning import DesiredSlices, plan
+from dra_kit.slices.planning import DesiredSlices, plan, separates_counters
 
 
 class TemplateFit(Struct, frozen=True):
@@ -166,7 +166,7 @@ _SUFFIX: Final = "tmpl0"  # as long as the API server's suffix for generateName
 
 
 def template_slices(
-    driver: Driver[Any, Any], inventory: Inventory[Device], node: str, features: ServerFeatures
+    driver: Driver[Any, Any], inventory: Inventory[Device], node: str, version: KubernetesVersion
 ) -> list[v1.ResourceSlice]:
     """Return the slices that the driver publishes of an inventory; names lack the API server's suffix.
 
@@ -175,7 +175,7 @@ def template_slices(
     """
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
     desired = DesiredSlices(driver.name, owner, tuple(desired_pool(pool, node) for pool in inventory.pools))
-    steps = plan(desired, [], separate_counter_slices=features.separate_counter_slices)
+    steps = plan(desired, [], separate_counter_slices=separates_counters(version))
     # no Node exists that could own them
     return [
         v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)

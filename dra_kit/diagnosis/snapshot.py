@@ -36,7 +36,7 @@ from dra_kit.kubernetes.manifests.files import (
     size_text,
 )
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
 from dra_kit.kubernetes.resource.matching import LabelSelector, parse_label_selector
@@ -65,7 +65,7 @@ from dra_kit.text import counted
 
 
 def read_manifests(
-    paths: Iterable[Path], namespace: str, *, alpha: bool, slices: Iterable[ObjectView] = ()
+    paths: Iterable[Path], namespace: str, *, release: Release, slices: Iterable[ObjectView] = ()
 ) -> Manifests:
     """Return manifests of the kinds that explanations read, as an API server would store them, and their pods.
 
@@ -74,7 +74,7 @@ def read_manifests(
     Args:
         paths: YAML or JSON files, or folders with such files; ``-`` is standard input.
         namespace: the namespace of objects without one.
-        alpha: whether the alpha features of resource.k8s.io are on.
+        release: of the API server.
         slices: of the cluster; the errors name their attributes.
 
     Raises:
@@ -88,16 +88,16 @@ def read_manifests(
             for where, document in read_objects(file):
                 kind = document["kind"]
                 if kind not in KINDS:
-                    workloads += _workloads(document, where, namespace, alpha=alpha)
+                    workloads += _workloads(document, where, namespace, release=release)
                     continue
-                stored = _stored(document, where, namespace, alpha=alpha, slices=slices)
+                stored = _stored(document, where, namespace, release=release, slices=slices)
                 found.setdefault(kind, []).append(stored)
                 if kind == "Pod":
                     workloads.append(Workload(kind, *object_key(stored), stored))
     return Manifests(found, workloads)
 
 
-def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> Iterator[Workload]:
+def _workloads(document: dict[str, Any], where: str, namespace: str, *, release: Release) -> Iterator[Workload]:
     """Yield the pods that an object creates.
 
     Those of an object whose controller is not known are one for each template that asks for devices.
@@ -105,7 +105,7 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: b
     kind, known = document["kind"], KNOWN_KINDS.get(document["kind"])
     is_known = known is not None and bool(known.pod) and document["apiVersion"] in known.types
     is_whole = is_known and known is not None and not known.part  # its type is known, not only that of the template
-    whole = _stored(document, where, namespace, alpha=alpha) if is_whole else document
+    whole = _stored(document, where, namespace, release=release) if is_whole else document
     spec: ObjectView = whole["spec"] if isinstance(whole.get("spec"), dict) else {}
     metadata = document["metadata"]
     name = str(metadata.get("name") or metadata.get("generateName") or "pod").rstrip("-")
@@ -132,7 +132,7 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, alpha: b
             kind,
             namespace,
             name,
-            _stored(pod, where, namespace, alpha=alpha, strict=is_known),
+            _stored(pod, where, namespace, release=release, strict=is_known),
             "" if is_known else template.path,
             _replicas(kind, spec) if is_known else 1,
             is_known and kind == "DaemonSet",
@@ -319,7 +319,7 @@ def _stored(
     where: str,
     namespace: str,
     *,
-    alpha: bool,
+    release: Release,
     strict: bool = True,
     slices: Iterable[ObjectView] = (),
 ) -> ObjectView:
@@ -334,8 +334,7 @@ def _stored(
     if strictness.problems and strict:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
     stored = complete_new_object(decoded, kind, namespace=namespace)
-    gates = Release.alpha() if alpha else Release.of()
-    refuse_invalid(kind, stored, gates, api_version, where, advice=lambda: _qualified(stored, slices))
+    refuse_invalid(kind, stored, release, api_version, where, advice=lambda: _qualified(stored, slices))
     metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}
@@ -387,7 +386,7 @@ def _kind(document: Mapping[str, Any], where: str) -> ManifestKind:
     kind = KNOWN_KINDS.get(str(document["kind"]))
     if kind is None or api_version not in kind.types:
         raise ConfigurationError(
-            f"{where}: {document['kind']} of {api_version} is not served by Kubernetes 1.34 to 1.37"
+            f"{where}: {document['kind']} of {api_version} is not served by Kubernetes {OLDEST} to {NEWEST}"
         )
     return kind
 
@@ -402,7 +401,7 @@ _OTHER_FILES: Final = frozenset(
 class SnapshotIndex(BaseModel):
     """The index of a snapshot, with the same fields as :class:`ClusterDocuments`."""
 
-    version: str = "1.37"
+    version: str = str(NEWEST)
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = ()
 

@@ -37,6 +37,34 @@ class KubernetesVersion(NamedTuple):
         """Return whether a rule has changed in this release or before."""
         return self.minor >= _CHANGED[change]
 
+    @classmethod
+    def supported(cls, text: str) -> Self:
+        """Return the version that a user names, such as ``1.37`` or ``v1.37.1``.
+
+        Raises:
+            ValueError: it is not a version, or not one from :data:`OLDEST` to :data:`NEWEST`.
+        """
+        if _NAMED.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not a Kubernetes release; use {OLDEST} to {NEWEST}")
+        version = cls.parse(text)
+        if version > NEWEST:
+            raise ValueError(f"Kubernetes {version} is newer than what dra-kit knows; use {OLDEST} to {NEWEST}")
+        return version
+
+    @classmethod
+    def span(cls, text: str) -> tuple[Self, ...]:
+        """Return the versions of ``1.34..1.37``, oldest first, or the only one of ``1.37``.
+
+        Raises:
+            ValueError: an end is not a supported version, or the first is newer than the last.
+        """
+        first, dots, last = text.partition("..")
+        oldest = cls.supported(first)
+        newest = cls.supported(last) if dots else oldest
+        if oldest > newest:
+            raise ValueError(f"{text} ends before it begins; use {newest}..{oldest}")
+        return tuple(cls(oldest.major, minor) for minor in range(oldest.minor, newest.minor + 1))
+
     @property
     def published(self) -> str:
         """The version of a binary of this release, as ``/version`` and Nodes have it: ``v1.37.1``."""
@@ -55,9 +83,10 @@ OLDEST: Final = KubernetesVersion(1, 34)
 """The first release that serves resource.k8s.io/v1 by default."""
 NEWEST: Final = KubernetesVersion(1, 37)
 """The newest release whose fields, feature gates and rules dra-kit implements; what the sandbox simulates."""
-
-
+SUPPORTED: Final = tuple(KubernetesVersion(1, minor) for minor in range(OLDEST.minor, NEWEST.minor + 1))
+"""All releases that users can name, oldest first."""
 _VERSION: Final = re.compile(r"v?1\.(?P<minor>[0-9]{1,3})(?![0-9])")
+_NAMED: Final = re.compile(r"v?1\.[0-9]{1,3}(\.[0-9]{1,3}([-+][0-9A-Za-z.+-]{1,60})?)?")
 _PUBLISHED: Final = {34: "v1.34.2", 36: "v1.36.2", 37: "v1.37.1", 38: "v1.38.0-beta.0"}
 """The versions whose answers are known, by minor release."""
 
@@ -99,6 +128,10 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    SLICES_OF_COUNTERS_HAVE_NO_DEVICES = auto()
+    """Shared counters are published in slices without devices; before, in slices with devices."""
+    SLICES_ARE_SELECTED_BY_POOL = auto()
+    """ResourceSlices can be selected by ``spec.pool.name``; before, that was a 400."""
     QUANTITIES_STOP_AT_INT64 = auto()
     """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
     NAMES_HAVE_ONE_SLASH = auto()
@@ -167,6 +200,8 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.SLICES_OF_COUNTERS_HAVE_NO_DEVICES: 35,
+    Change.SLICES_ARE_SELECTED_BY_POOL: 37,
     Change.QUANTITIES_STOP_AT_INT64: 38,
     Change.NAMES_HAVE_ONE_SLASH: 38,
     Change.REQUESTED_CAPACITIES_ARE_CHECKED: 38,
@@ -211,6 +246,11 @@ class GateHistory(NamedTuple):
     locked: int | None = None
     removed: int | None = None
     needs: tuple[str, ...] = ()
+
+    def need(self, name: str) -> str:
+        """Return since when a release has what this gate switches: ``1.34 with NAME; on by default since 1.36``."""
+        since = "off by default" if self.on is None else f"on by default since 1.{self.on}"
+        return f"1.{self.known} with {name}; {since}"
 
 
 GATES: Final = {
@@ -279,6 +319,16 @@ class Release(Struct, frozen=True):
             ValueError: see :meth:`KubernetesVersion.parse`.
         """
         return cls.of(KubernetesVersion.parse(version))
+
+    @classmethod
+    def named(cls, text: str, *, alpha: bool = False) -> Self:
+        """Return the release that a user names, unmodified or with its alpha features.
+
+        Raises:
+            ValueError: see :meth:`KubernetesVersion.supported`.
+        """
+        version = KubernetesVersion.supported(text)
+        return cls.alpha(version) if alpha else cls.of(version)
 
     @classmethod
     def alpha(cls, version: KubernetesVersion = NEWEST) -> Self:

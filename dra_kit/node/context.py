@@ -21,9 +21,10 @@ from dra_kit.author.effect import ChildProcess, ChildRunner, Effect
 from dra_kit.author.model import short_repr
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.reads import CLUSTER_SCOPED, ReadApi, ReadVerb
-from dra_kit.client.api import Client, ObjectList, ServerFeatures, discover_release
+from dra_kit.client.api import Client, ObjectList, discover_release
 from dra_kit.client.resources import NODES, RESOURCE_CLAIMS, Resource
 from dra_kit.errors import ConfigurationError, NotFound
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -372,9 +373,9 @@ class ClusterFacts:
         self._node_name = node_name
         self._node_known = node_known
         self._lock = asyncio.Lock()
-        self._facts: tuple[ServerFeatures, OwnerReference] | None = None
+        self._facts: tuple[KubernetesVersion, OwnerReference] | None = None
 
-    async def features(self) -> ServerFeatures:
+    async def version(self) -> KubernetesVersion:
         """Return the release of the API server."""
         return (await self._all())[0]
 
@@ -386,10 +387,10 @@ class ClusterFacts:
         """Forget the answers: a Node that is created again has another UID and may have other labels."""
         self._facts = None
 
-    async def _all(self) -> tuple[ServerFeatures, OwnerReference]:
+    async def _all(self) -> tuple[KubernetesVersion, OwnerReference]:
         async with self._lock:
             if self._facts is None:
-                features = await discover_release(self._client)
+                version = await discover_release(self._client)
                 try:
                     node = await self._client.get(NODES, self._node_name)
                 except NotFound as error:
@@ -402,7 +403,7 @@ class ClusterFacts:
                 owner = OwnerReference(
                     api_version="v1", kind="Node", name=self._node_name, uid=metadata["uid"], controller=True
                 )
-                self._facts = (features, owner)
+                self._facts = (version, owner)
                 self._node_known(NodeInfo(self._node_name, metadata.get("labels") or {}))
             return self._facts
 

@@ -16,10 +16,11 @@ from dra_kit.author.device import Device, device_from_published
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.provider import provider_device_class
-from dra_kit.client.api import Client, ServerFeatures
+from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, InvalidDevice, KubeError, StoreError, TransientError
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.resource.objects import ClaimReference
@@ -29,7 +30,7 @@ from dra_kit.node.processes import DriverProcesses
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.node.state.store import StateStore
 from dra_kit.slices.inventory import CurrentInventory, DeviceIdentity, device_identity
-from dra_kit.slices.planning import DesiredPool
+from dra_kit.slices.planning import DesiredPool, selects_pools
 from dra_kit.slices.publisher import Publisher, SliceScope, SliceWrite, parse_slice
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class NodeScope(SliceScope):
         return field_selector(self._driver, self._node_name)
 
     @override
-    async def features(self) -> ServerFeatures:
-        return await self._facts.features()
+    async def version(self) -> KubernetesVersion:
+        return await self._facts.version()
 
     @override
     async def owner(self) -> OwnerReference | None:
@@ -193,7 +194,7 @@ class ClusterPoolDevices:
 
     async def _list(self, pool: str) -> Sequence[v1.ResourceSlice]:
         selector = f"spec.driver={self._driver},spec.nodeName="
-        if (await self._facts.features()).pool_name_selector:
+        if selects_pools(await self._facts.version()):
             selector += f",spec.pool.name={pool}"
         listed = await self._client.list(RESOURCE_SLICES, field_selector=selector)
         return [parse_slice(item) for item in listed.items if item["spec"]["pool"]["name"] == pool]

@@ -9,18 +9,17 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 import yaml
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.apiserver.api import SERVER_VERSION
-from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.api import Api
 from dra_kit.client.api import Client
 from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, REPLICA_SETS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, Conflict, NotFound, SandboxError
@@ -132,25 +131,39 @@ def find_helm(environment: Mapping[str, str] = os.environ) -> str:
     return found
 
 
-def served_versions(kinds: Iterable[Kind]) -> list[str]:
-    """Return what an API server serves, for :func:`render`."""
-    found = dict.fromkeys(kind.api_version(version) for kind in kinds for version in kind.types)
-    return [*found, *(f"{kind.api_version(version)}/{kind.kind}" for kind in kinds for version in kind.types)]
+class Capabilities(NamedTuple):
+    """What templates of a chart know of the cluster, as ``.Capabilities``.
+
+    Attributes:
+        kube_version: of the API server: ``v1.37.1``.
+        api_versions: what it serves, as ``GROUP/VERSION`` and ``GROUP/VERSION/KIND``.
+    """
+
+    kube_version: str
+    api_versions: Sequence[str]
+
+    @classmethod
+    def of(cls, api: Api) -> Self:
+        """Return those of an API server."""
+        kinds = list(api.registry)
+        groups = dict.fromkeys(kind.api_version(version) for kind in kinds for version in kind.types)
+        served = [f"{kind.api_version(version)}/{kind.kind}" for kind in kinds for version in kind.types]
+        return cls(api.gates.version.published, [*groups, *served])
 
 
-async def render(chart: Chart, helm: str, api_versions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+async def render(chart: Chart, helm: str, capabilities: Capabilities) -> list[tuple[str, dict[str, Any]]]:
     """Return the objects of a chart in the order in which helm installs them, each with its position.
 
     Args:
         chart: the chart.
         helm: the path of helm.
-        api_versions: what the API server serves, as ``GROUP/VERSION`` and ``GROUP/VERSION/KIND``.
+        capabilities: of the cluster.
 
     Raises:
         ConfigurationError: helm does not render it.
     """
     try:
-        output = await _template(chart, helm, api_versions)
+        output = await _template(chart, helm, capabilities)
     except _HelmFailure as failure:
         if not failure.lacks_charts:
             raise
@@ -158,7 +171,7 @@ async def render(chart: Chart, helm: str, api_versions: Sequence[str]) -> list[t
             copy = Path(folder) / "chart"
             if not copy_without_disabled_charts(chart, copy):
                 raise
-            output = await _template(replace(chart, directory=copy), helm, api_versions, chart.directory)
+            output = await _template(replace(chart, directory=copy), helm, capabilities, chart.directory)
     file = SourceFile(f"chart {chart.name}", output.decode(errors="replace"), explicit=False)
     return read_objects(file)
 
@@ -171,11 +184,11 @@ class _HelmFailure(ConfigurationError):
         self.lacks_charts = lacks_charts
 
 
-async def _template(chart: Chart, helm: str, api_versions: Sequence[str], shown: Path | None = None) -> bytes:
+async def _template(chart: Chart, helm: str, capabilities: Capabilities, shown: Path | None = None) -> bytes:
     """Return what helm renders; ``shown`` is the folder for messages, if it is not that of the chart."""
     given = shown or chart.directory
     words = ["template", chart.name, str(chart.directory), "--namespace", chart.name, "--include-crds"]
-    words += ["--kube-version", SERVER_VERSION, "--api-versions", ",".join(api_versions)]
+    words += ["--kube-version", capabilities.kube_version, "--api-versions", ",".join(capabilities.api_versions)]
     words += [word for file in chart.values for word in ("--values", str(file))]
     process = await asyncio.create_subprocess_exec(
         helm, *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -336,7 +349,7 @@ class ChartInstaller:
         client: may do everything.
         informers: what is in the cluster.
         images: what stands for images.
-        api_versions: see :func:`render`.
+        capabilities: of the cluster, when a chart is installed.
     """
 
     def __init__(
@@ -344,12 +357,12 @@ class ChartInstaller:
         client: Client,
         informers: SharedInformers,
         images: ImageStore,
-        api_versions: Callable[[], Sequence[str]],
+        capabilities: Callable[[], Capabilities],
     ) -> None:
         self._client = client
         self._images = images
         self._informers = informers
-        self._api_versions = api_versions
+        self._capabilities = capabilities
         self._kinds = KindDiscovery(client)
 
     async def install(self, chart: Chart) -> InstalledChart:
@@ -359,7 +372,7 @@ class ChartInstaller:
             ConfigurationError: it cannot be rendered, or the API server rejects an object.
             SandboxError: a hook failed.
         """
-        plan = install_plan(await render(chart, find_helm(), self._api_versions()))
+        plan = install_plan(await render(chart, find_helm(), self._capabilities()))
         with suppress(Conflict):
             await self._client.create(NAMESPACES, {"metadata": {"name": chart.name}})
         skipped: dict[str, None] = {}

@@ -412,6 +412,11 @@ class Sandbox:
         return await explain_pending_pods(self.informers, self.client, pods, self._settings.gates)
 
     @property
+    def release(self) -> Release:
+        """The release of the cluster, with its feature gates."""
+        return self._settings.gates
+
+    @property
     def drivers(self) -> Sequence[str]:
         """Names of the drivers; empty if they are started outside the sandbox."""
         return self._drivers.names

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.bootstrap import restore
@@ -18,7 +19,7 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS
 from dra_kit.diagnosis.snapshot import SavedCluster, load_cluster
 from dra_kit.errors import ConfigurationError, NotFound
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch
 from dra_kit.kubernetes.values.json import Object, ObjectView
@@ -41,7 +42,7 @@ class ClusterCopy(Struct, frozen=True):
     Attributes:
         source: the path that it was read from.
         version: the release of Kubernetes that it was saved from: ``1.36``.
-        gates: those that the snapshot names, or the defaults of the release.
+        gates: the release that judges the objects, with its default gates and those that the snapshot names.
         node_names: names of its nodes.
         node_uids: UIDs of its nodes.
         absent_nodes: names of nodes that its pods are on and that were not saved.
@@ -67,14 +68,18 @@ class ClusterCopy(Struct, frozen=True):
     kubelets: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, path: Path) -> ClusterCopy:
+    def read(cls, path: Path, version: KubernetesVersion | None = None) -> ClusterCopy:
         """Read a snapshot, a support bundle, or objects saved with kubectl.
+
+        Args:
+            path: of the file or folder.
+            version: of the release that is to judge the objects; by default the one they were saved from.
 
         Raises:
             ConfigurationError: it cannot be read, an object is corrupt, or two objects have the same name or UID.
         """
         saved = load_cluster(path)
-        found = saved.documents
+        found = saved.documents if version is None else replace(saved.documents, version=str(version))
         found.cluster()  # checks the objects
         gates = found.release
         if found.extended_resources:
@@ -92,7 +97,7 @@ class ClusterCopy(Struct, frozen=True):
         on = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}
         return cls(
             source=str(path),
-            version=str(gates.version),
+            version=saved.documents.version,
             gates=gates,
             node_names=names,
             node_uids=frozenset(str(node["metadata"]["uid"]) for node in nodes),
@@ -100,7 +105,7 @@ class ClusterCopy(Struct, frozen=True):
             absent_consumers=_absent_consumers(path, by_kind),
             leaving=frozenset(pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" in pod["metadata"]),
             summary=_summary(by_kind),
-            notes=(*_notes(saved, by_kind), *left_out),
+            notes=(*_judged(saved.documents.version, gates), *_notes(saved, by_kind), *left_out),
             objects=objects,
         )
 
@@ -261,6 +266,12 @@ def _summary(by_kind: Mapping[str, Sequence[ObjectView]]) -> str:
 
 def _many(number: int, noun: str) -> str:
     return counted(number, noun) if number < 1000 else f"{number:,} {noun}s"
+
+
+def _judged(version: str, release: Release) -> Iterator[str]:
+    """Yield that another release judges the objects than the one they were saved from."""
+    if str(release.version) != version:
+        yield f"--kubernetes: Kubernetes {release.version} judges them, as if the cluster had been changed to it"
 
 
 def _notes(saved: SavedCluster, by_kind: Mapping[str, Sequence[ObjectView]]) -> Iterator[str]:

@@ -33,7 +33,7 @@ from dra_kit.client.resources import (
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import NEWEST, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster_copy import ClusterCopy, CopiedNodes
 from dra_kit.sandbox.controllers import cron_jobs, device_taint_eviction, jobs, resource_claims
@@ -54,8 +54,6 @@ from dra_kit.sandbox.controllers.workloads import (
 from dra_kit.sandbox.informers import SCHEDULING_RESOURCES, SharedInformers
 from dra_kit.sandbox.scheduler import DeviceTracker, Scheduler
 
-VERSION: Final = str(NEWEST)
-"""Release of Kubernetes that all parts take as their model."""
 SOMAXCONN: Final = Path("/proc/sys/net/core/somaxconn")
 """Where Linux reports how many clients may wait at a socket."""
 _RESOURCES: Final = (*SCHEDULING_RESOURCES, NAMESPACES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES)

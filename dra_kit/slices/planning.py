@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel, ObjectMeta, OwnerReference
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS
@@ -364,6 +365,16 @@ class SliceContent(Struct, frozen=True):
 
     devices: tuple[v1.Device, ...] = ()
     counter_sets: tuple[v1.CounterSet, ...] = ()
+
+
+def separates_counters(version: KubernetesVersion) -> bool:
+    """Return whether shared counters must be in slices without devices; before, they must be in slices with devices."""
+    return version.has(Change.SLICES_OF_COUNTERS_HAVE_NO_DEVICES)
+
+
+def selects_pools(version: KubernetesVersion) -> bool:
+    """Return whether ResourceSlices can be selected by the name of their pool."""
+    return version.has(Change.SLICES_ARE_SELECTED_BY_POOL)
 
 
 def pack(pool: DesiredPool, *, separate_counter_slices: bool) -> tuple[SliceContent, ...]:

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool, is_published_alike
-from dra_kit.client.api import Client, ServerFeatures
+from dra_kit.client.api import Client
 from dra_kit.client.informer import jittered, retry_delay, wait_for_event
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
 from dra_kit.slices.planning import (
@@ -33,6 +34,7 @@ from dra_kit.slices.planning import (
     generate_name,
     is_stored_alike,
     plan,
+    separates_counters,
 )
 from dra_kit.text import counted
 
@@ -175,9 +177,9 @@ class Publisher:
         existing = await self._existing()
         lost = self._find_losses(existing)
         edited = self._find_edits(existing)
-        features = await self._scope.features()
+        version = await self._scope.version()
         try:
-            steps, refused = await self._planned(self.wanted, existing, features)
+            steps, refused = await self._planned(self.wanted, existing, version)
             if not lost:  # otherwise it is already counted
                 self._count_undone(edited, steps)
             if steps:
@@ -186,10 +188,10 @@ class Publisher:
             self.record.generations = _generations(existing, steps)
         except (Invalid, ConfigurationError) as error:
             self._scope.invalidate()
-            if await self._scope.features() == features:
+            if await self._scope.version() == version:
                 raise
             raise Conflict(
-                f"{error}: planned for Kubernetes {features}, but the API server was replaced; it is retried"
+                f"{error}: planned for Kubernetes {version}, but the API server was replaced; it is retried"
             ) from error
         if steps:
             logger.info(
@@ -209,7 +211,7 @@ class Publisher:
         """
         if self.wanted is None:
             return
-        steps, refused = await self._planned(self.wanted, await self._existing(), await self._scope.features())
+        steps, refused = await self._planned(self.wanted, await self._existing(), await self._scope.version())
         writes: list[Callable[[], Awaitable[object]]] = [
             *(partial(self._delete, item, dry_run=True) for item in steps.deletes),
             *(partial(self._client.update, RESOURCE_SLICES, item.to_json(), dry_run=True) for item in steps.updates),
@@ -231,16 +233,16 @@ class Publisher:
         return [parse_slice(item) for item in listed.items]
 
     async def _planned(
-        self, wanted: Inventory[Device], existing: Sequence[v1.ResourceSlice], features: ServerFeatures
+        self, wanted: Inventory[Device], existing: Sequence[v1.ResourceSlice], version: KubernetesVersion
     ) -> tuple[SlicePlan, ConfigurationError | None]:
         """Return what to write, and why that is not the complete inventory."""
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
-        separate = features.separate_counter_slices
+        separate = separates_counters(version)
         steps = plan(desired, existing, separate_counter_slices=separate, accepted=self._accepted)
         sample = slice_with_counters(steps)
         if sample is not None and not await stores_counters(self._client, sample):
-            refused = refused or counters_dropped(desired, features)
+            refused = refused or counters_dropped(desired, version)
             steps = plan(without_counters(desired), existing, separate_counter_slices=separate, accepted=self._accepted)
         return steps, refused
 
@@ -382,7 +384,7 @@ class SliceScope(Protocol):
         """The field selector of its slices on the server."""
         ...
 
-    async def features(self) -> ServerFeatures:
+    async def version(self) -> KubernetesVersion:
         """Return the release of the API server."""
         ...
 
@@ -443,13 +445,13 @@ def without_counters(desired: DesiredSlices) -> DesiredSlices:
     return replace(desired, pools=tuple(pools))
 
 
-def counters_dropped(desired: DesiredSlices, features: ServerFeatures) -> ConfigurationError:
+def counters_dropped(desired: DesiredSlices, version: KubernetesVersion) -> ConfigurationError:
     """Return the message about the other devices."""
     pools = [pool.name for pool in desired.pools if any(device.consumes_counters for device in pool.devices)]
     count = sum(bool(device.consumes_counters) for pool in desired.pools for device in pool.devices)
     return ConfigurationError(
         f"{counted(count, 'device')} of pool {', '.join(pools)} not published: they consume counters, which the API "
-        f"server (Kubernetes {features}) does not store, so that devices that exclude each other could be allocated "
+        f"server (Kubernetes {version}) does not store, so that devices that exclude each other could be allocated "
         "together; enable the feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by "
         "default from 1.36)",
         code="counters-dropped",

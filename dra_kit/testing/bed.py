@@ -13,8 +13,9 @@ from typing import Any, Final, Literal
 from dra_kit.author.driver import Driver
 from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
+from dra_kit.client.api import discover_release
 from dra_kit.errors import ConfigurationError, TargetError
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import (
     SandboxDriver,
@@ -101,6 +102,17 @@ class TestBed:
                 f"the driver never reached {stage.unreached} in this test, after which it should have been killed"
             )
 
+    @property
+    def kubernetes(self) -> KubernetesVersion:
+        """The release of Kubernetes of the cluster.
+
+        Raises:
+            KubeError: the API server of a real cluster does not say it.
+        """
+        if isinstance(self.cluster, Sandbox):
+            return self.cluster.release.version
+        return self.background.call(discover_release(self.cluster.client))
+
     def hardware(self, setting: str) -> FakeHardware:
         """Return the fake hardware in the folders that an editable setting names, ``DRIVER.NAME`` with several drivers.
 
@@ -119,6 +131,7 @@ def sandbox(
     nodes: int = 1,
     settings: Mapping[str, object] | None = None,
     editable: Sequence[str] = (),
+    kubernetes: str = "",
     alpha: bool = False,
     time_scale: float = 10.0,
     timeout: float = 60.0,
@@ -140,7 +153,8 @@ def sandbox(
             several drivers have is ``DRIVER.NAME``.
         editable: settings, named as in ``settings``, of files that tests will replace, or of the folder of the fake
             hardware; the driver gets copies.
-        alpha: switch on the alpha features of resource.k8s.io.
+        kubernetes: the release of Kubernetes to simulate, such as ``"1.36"``; by default the newest supported one.
+        alpha: switch on the alpha features of resource.k8s.io in that release.
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.
         network_namespaces: give pods network namespaces, for hooks that move interfaces; only root can create them.
@@ -151,7 +165,7 @@ def sandbox(
 
     Raises:
         TargetError: a driver cannot be loaded.
-        ConfigurationError: a setting, a capacity or a label is invalid, or two drivers have the same name.
+        ConfigurationError: a setting, a release, a capacity or a label is invalid, or two drivers have the same name.
         SandboxError: a driver does not start.
     """
     try:
@@ -160,7 +174,10 @@ def sandbox(
         raise error.with_traceback(None) from None  # the message has the author's line
     for role in _ROLES:
         import_module(role)
-    gates = Release.alpha() if alpha else Release.of()
+    try:
+        gates = Release.named(kubernetes or str(NEWEST), alpha=alpha)
+    except ValueError as error:
+        raise ConfigurationError(f"kubernetes (--dra-kubernetes): {error}") from None
     sandbox_settings = SandboxSettings(
         nodes=nodes,
         gates=gates,

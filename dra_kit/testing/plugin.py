@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from dra_kit.errors import DraKitError
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.node.failpoints import LIFE_OF_A_CLAIM
 from dra_kit.process.logging import shown_fields
 from dra_kit.text import escape_unprintable
@@ -37,6 +38,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="process",
         help="run the containers of the sandbox as processes (the default), or have podman run them in their images",
     )
+    group.addoption(
+        "--dra-kubernetes",
+        metavar="RELEASE",
+        help="the release of Kubernetes that the sandbox simulates, such as 1.36, instead of the setting "
+        "dra_kubernetes",
+    )
+    parser.addini(
+        "dra_kubernetes", "the release of Kubernetes that the sandbox simulates; by default the newest supported one"
+    )
     parser.addini(
         "dra_target",
         "the driver: module:attr, ./file.py or a project folder; one line for each driver",
@@ -57,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the markers of the plugin."""
     for line in (
+        "dra_kubernetes(since='', until=''): skip the test on older or newer releases of Kubernetes",
         "dra_namespace(labels): labels of the test's namespace",
         "dra_process: run each driver in its own process, so that dra.kill() can terminate it with kill -9",
         "dra_killed(*steps, driver=''): run the test once undisturbed, and once for each step, after which the driver "  # noqa: ISC004 - one line
@@ -123,6 +134,32 @@ def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -
     return ("passed", ".", "PASSED") if report.when == "teardown" else ("", "", "")
 
 
+def _release(config: pytest.Config) -> str:
+    """Return the release to simulate; empty for the newest one."""
+    return str(config.getoption("--dra-kubernetes") or config.getini("dra_kubernetes") or "")
+
+
+def _skip_other_releases(marker: pytest.Mark, bed: TestBed) -> None:
+    """Skip a test on releases that its marker ``dra_kubernetes`` excludes."""
+    unknown = marker.kwargs.keys() - {"since", "until"}
+    if marker.args or unknown or not marker.kwargs:
+        raise pytest.fail.Exception(
+            "the marker dra_kubernetes takes since and until, such as @pytest.mark.dra_kubernetes(since='1.36')",
+            pytrace=False,
+        )
+    try:
+        since, until = (
+            KubernetesVersion.parse(str(marker.kwargs[name])) if marker.kwargs.get(name) else None
+            for name in ("since", "until")
+        )
+    except ValueError as error:
+        raise pytest.fail.Exception(f"the marker dra_kubernetes: {error}", pytrace=False) from None
+    version = bed.kubernetes
+    if (since is not None and version < since) or (until is not None and version > until):
+        limits = " ".join(f"{name} {marker.kwargs[name]}" for name in ("since", "until") if marker.kwargs.get(name))
+        pytest.skip(f"the cluster is Kubernetes {version}; this test is for releases {limits}")
+
+
 @pytest.fixture(scope="session")
 def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
     """The cluster with the driver: a sandbox, or that of ``--dra-kubeconfig``; override this fixture to change it."""
@@ -137,6 +174,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
             *targets,
             settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
             editable=[*pytestconfig.getini("dra_editable"), *filter(None, [pytestconfig.getini("dra_hardware")])],
+            kubernetes=_release(pytestconfig),
             containers="podman" if pytestconfig.getoption("--dra-containers") == "podman" else "process",
         )
     with ExitStack() as stack:
@@ -171,9 +209,12 @@ def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
     """A cluster with the driver, and a namespace of this test."""
     from dra_kit.testing.bed import FailpointNotReached
 
-    namespace, killed, process = (
-        request.node.get_closest_marker(name) for name in ("dra_namespace", "dra_killed", "dra_process")
+    namespace, killed, process, releases = (
+        request.node.get_closest_marker(name)
+        for name in ("dra_namespace", "dra_killed", "dra_process", "dra_kubernetes")
     )
+    if releases is not None:
+        _skip_other_releases(releases, dra_bed)
     if (killed or process) and request.config.getoption("--dra-kubeconfig"):
         pytest.skip("the driver's processes are on nodes of a real cluster and cannot be killed from here")
     try:

@@ -327,7 +327,7 @@ async def test_drivers_that_stop_serving_are_shown() -> None:
         assert "other.example.com does not serve yet" in text
 
 
-async def test_a_copy_of_a_cluster_is_one_event_and_names_its_release() -> None:
+async def test_a_copy_of_a_cluster_is_one_event_and_the_header_names_the_release_that_judges() -> None:
     world = PageWorld()
     world.start()
     node = {"metadata": {"name": "gpu-1", "uid": "node-gpu-1"}, "spec": {}, "status": {}}
@@ -335,7 +335,7 @@ async def test_a_copy_of_a_cluster_is_one_event_and_names_its_release() -> None:
     world.add(ClusterCopied(source="prod.tar.gz", version="1.36", summary="1 node, no device"))
     async with shown(world) as tab:
         await tab.until_text("#panel-title", "What happened")
-        assert await tab.text("#release") == "Kubernetes 1.36"
+        assert await tab.text("#release") == "Kubernetes 1.37.1"
         events = await tab.run("[...document.querySelectorAll('#panel li')].map(event => event.innerText)")
         assert [event.partition(" ")[2] for event in events] == [
             "a copy of the cluster in prod.tar.gz, of Kubernetes 1.36: 1 node, no device",

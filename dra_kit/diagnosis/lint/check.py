@@ -114,7 +114,7 @@ def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> I
             *refused_replacements(made, surroundings),
         )
         paths = {problem.path for problem in precise}
-        for problem in (*precise, *validate(made, surroundings.gates)):
+        for problem in (*precise, *validate(made, surroundings.release)):
             # a problem is reported once, by the most precise rule
             is_precise = problem.rule != "invalid-value"
             if is_precise or not (problem.path in paths or (id(made), problem.path) in reported):
@@ -125,7 +125,7 @@ def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> I
 
 
 def _of_expressions(made: LintedObject, surroundings: LintContext) -> Iterator[LintFinding]:
-    found = list(expressions(made, surroundings.gates))
+    found = list(expressions(made, surroundings.release))
     drivers = drivers_intended(made, found, surroundings)
     wrong: set[str] = set()
     for expression in found:

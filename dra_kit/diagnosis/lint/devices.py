@@ -206,14 +206,14 @@ class LintContext(Struct, frozen=True):
     """What is known in addition to the files.
 
     Attributes:
-        gates: the feature gates of the API server.
+        release: of the API server, with its feature gates.
         advertised: the known devices, if any.
         classes: DeviceClasses by name: those of the cluster, and during a check those of the files; None if ambiguous.
         complete: whether ``classes`` are all classes of the cluster.
         configs: decoders of opaque configuration, by driver.
     """
 
-    gates: Release = field(default_factory=Release.of)
+    release: Release = field(default_factory=Release.of)
     advertised: Advertised | None = None
     classes: Mapping[str, v1.DeviceClass | None] = field(default_factory=dict)
     complete: bool = False
@@ -377,13 +377,13 @@ def _span(read: Read) -> tuple[int, int]:
     return read.node.start, read.node.end
 
 
-def expressions(manifest: LintedObject, gates: Release) -> Iterator[ManifestExpression]:
-    """Yield all expressions that an API server with these gates evaluates, in order."""
+def expressions(manifest: LintedObject, release: Release) -> Iterator[ManifestExpression]:
+    """Yield all expressions that an API server of this release evaluates, in order."""
     if not manifest.api_version.startswith("resource.k8s.io/"):
         return
-    declarations = environment(gates)
+    declarations = environment(release)
     for path, text, role in _texts(manifest.document.body, ""):
-        if role == "selector" or "DRADerivedAttributes" in gates:
+        if role == "selector" or "DRADerivedAttributes" in release:
             yield compiled(text, declarations, path=path, role=role)
 
 

@@ -400,6 +400,7 @@ class LintFinding:
         source: the line; for a long line, the part around the place.
         source_column: the column of the first character of that part, from 1.
         fix: a certain fix; None if there isn't one.
+        releases: of Kubernetes, if only some of those that were checked have the problem.
     """
 
     rule: str
@@ -413,6 +414,7 @@ class LintFinding:
     source: str
     source_column: int = 1
     fix: Fix | None = field(default=None, compare=False)
+    releases: tuple[str, ...] = ()
 
     @property
     def level(self) -> Level:
@@ -560,4 +562,5 @@ def _object(found: LintFinding) -> dict[str, Any]:
         "message": found.message,
         "help": found.help,
         "fixable": found.fix is not None,
+        **({"kubernetes": list(found.releases)} if found.releases else {}),
     }

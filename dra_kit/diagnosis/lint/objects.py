@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -26,7 +26,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import GATES, OLDEST, SUPPORTED, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
@@ -46,6 +46,9 @@ from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import probable_names, suggest_names, unambiguous_correction
+
+if TYPE_CHECKING:
+    from dra_kit.apiserver.kinds.kind import Kind
 
 _METADATA: Final = "meta/v1.ObjectMeta"
 
@@ -163,7 +166,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         wish = f"write apiVersion: {next(iter(known.types))}"
         if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):
             wish += f" and spec: {spec}"
-        text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
+        text = f"Kubernetes {OLDEST} and newer does not serve {made.kind} in {made.api_version}"
         yield FieldProblem(
             "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
         )
@@ -183,36 +186,67 @@ def _is_in_another_case(made: LintedObject, name: str, kind: ManifestKind) -> bo
     return made.kind != name and made.kind.casefold() == name.casefold() and made.api_version in kind.types
 
 
-_REMOVED: Final = {"v1alpha3": "1.39", "v1beta1": "1.38", "v1beta2": "1.39"}
-"""The release that does not serve a version anymore (``APILifecycleRemoved`` of k8s.io/api v0.37.2)."""
-_REMOVED_LATER: Final = {("DeviceTaintRule", "v1beta2"): "1.42", ("ResourcePoolStatusRequest", "v1alpha3"): "1.42"}
+@cache
+def _served_kind(name: str) -> Kind:
+    """Return a kind of resource.k8s.io, as the API server serves it."""
+    # 0.2 s and 40 modules, which only manifests of other versions than v1 need
+    from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
+
+    return next(kind for kind in RESOURCE_API_KINDS if kind.kind == name)
 
 
-def _removal(made: LintedObject) -> str:
-    version = made.api_version.rpartition("/")[2]
-    return _REMOVED_LATER.get((made.kind, version), _REMOVED[version])
+def _served(kind: str, release: Release) -> tuple[str, ...]:
+    """Return the ``apiVersion``s that an API server can serve a kind of resource.k8s.io in, the newest first."""
+    served = _served_kind(kind).in_release(release)
+    return tuple(map(served.api_version, served.types)) if not served.gate or served.gate in release else ()
+
+
+def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
+    """Yield a problem if a release does not serve a known version, or only if it is asked to."""
+    kind, version = manifest.kind, manifest.api_version
+    if manifest.obj is None or (version == V1 and kind in _IN_V1):
+        return  # of another group, or served by all releases
+    served = _served(kind, release)
+    if version not in served:
+        since = next((each for each in SUPPORTED if version in _served(kind, Release.alpha(each))), None)
+        text = f"Kubernetes {release.version} does not serve {kind} in {version}"
+        wish = f"write apiVersion: {served[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+        sure = in_v1(kind, version.rpartition("/")[2], manifest.document.body) if V1 in served else ()
+        yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
+    elif version != served[0]:
+        yield _deprecated(manifest, served[0])
+    elif (
+        version.rpartition("/")[2] in _served_kind(kind).off_by_default
+        and not Release.alpha(release.version).enabled <= release.enabled  # alpha features are not expected
+    ):
+        text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
+        yield FieldProblem("apiVersion", "version-off", text)
+
+
+def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
+    version = manifest.api_version.rpartition("/")[2]
+    wish = f"write apiVersion: {newest}"
+    if version == "v1beta1":
+        cleaned, _ = check_structure(manifest.document.body, f"resource/{version}.{manifest.kind}")
+        requests = requests_of_v1(manifest.kind, to_v1(cleaned, manifest.kind, manifest.api_version))
+        wish += (
+            f" and requests: {requests}"
+            if requests
+            else ", with the fields of a request below exactly, and those of a device without basic"
+        )
+    life = _served_kind(manifest.kind).lives.get(version)
+    gone = "" if life is None or life.removed is None else f", from Kubernetes 1.{life.removed} on not at all"
+    text = (
+        f"{manifest.api_version} is deprecated: an API server serves it only with "
+        f"--runtime-config={manifest.api_version}=true{gone}"
+    )
+    sure = in_v1(manifest.kind, version, manifest.document.body)
+    return FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure)
 
 
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
-    newest = next(iter(known.types))
-    version = made.api_version.rpartition("/")[2]
     type_name = known.types[made.api_version]
     cleaned, problems = check_structure(body, type_name)
-    if made.api_version != newest:
-        wish = f"write apiVersion: {newest}"
-        if version == "v1beta1":
-            requests = requests_of_v1(made.kind, to_v1(cleaned, made.kind, made.api_version))
-            wish += (
-                f" and requests: {requests}"
-                if requests
-                else ", with the fields of a request below exactly, and those of a device without basic"
-            )
-        text = (
-            f"{made.api_version} is deprecated: an API server serves it only with "
-            f"--runtime-config={made.api_version}=true, from Kubernetes {_removal(made)} on not at all"
-        )
-        sure = in_v1(made.kind, version, body)
-        made.problems.append(FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
     made.known = known
     made.content = complete_new_object(decode(cleaned, type_name), known)
@@ -291,7 +325,7 @@ def _is_about_claims(path: str, problem: FieldProblem) -> bool:
     return misspelt or _OF_CLAIMS.match(below) is not None
 
 
-def _template_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
+def _template_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
     """Yield the errors of an API server about the claims of the pods of a custom resource."""
     for template in manifest.pods:
         errors = [
@@ -299,7 +333,7 @@ def _template_problems(manifest: LintedObject) -> Iterator[FieldProblem]:
             for error in validate_pod_spec(decode(template.spec, _POD_SPEC))
             if _OF_CLAIMS.match(error.path.removeprefix("spec.")) and not _is_reference(error)
         ]
-        yield from _problems(manifest, errors, {})
+        yield from _problems(manifest, errors, {}, release)
 
 
 _LONGEST: Final = 300
@@ -391,40 +425,53 @@ def _shown(value: object) -> str:
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
-def validate(manifest: LintedObject, gates: Release) -> Iterator[FieldProblem]:
-    """Yield what an API server with these gates would reject or drop.
+def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
+    """Yield what an API server of this release would reject or drop.
 
     CEL expressions and references from pods to claims are left to more precise rules.
     """
     if manifest.known is None:
-        yield from _template_problems(manifest)
+        yield from _template_problems(manifest, release)
         return
-    yield from _off_by_default(manifest, gates)
-    answered = check_new_object(manifest.content, manifest.known, gates)
+    yield from version_problems(manifest, release)
+    answered = check_new_object(manifest.content, manifest.known, release)
     errors = answered.errors
     needs = _NeededGates({}, {})
     if manifest.obj is not None:
-        needs = _needed_gates(manifest, gates, answered)
-        dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
-        for path in _topmost(sorted(dropped)):
-            if manifest.document.positions.find(path).exact:
-                gate = needs.fields.get(path, "")
-                caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
-                errors = tuple(one for one in errors if one not in caused)
-                yield _dropped(path, gate, is_rejected=bool(caused))
+        needs = _needed_gates(manifest, release, answered)
+        for path in _dropped_paths(manifest, answered):
+            gate = needs.fields.get(path, "")
+            caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
+            errors = tuple(one for one in errors if one not in caused)
+            yield _dropped(path, gate, release, is_rejected=bool(caused))
     # references to claims are checked elsewhere
     errors = tuple(one for one in errors if not manifest.pods or not _is_reference(one))
-    yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors)
+    yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors, release)
 
 
-def _off_by_default(manifest: LintedObject, gates: Release) -> Iterator[FieldProblem]:
-    """Yield a problem if the only version of a kind is off by default, unless alpha features are expected."""
-    version = manifest.api_version
-    if manifest.obj is None or version == V1 or len(manifest.known.types if manifest.known else ()) > 1:
+AdmissionVerdict: TypeAlias = Literal["yes", "drops", "no"]
+"""Whether an API server stores an object as it is written, drops fields of it, or rejects it."""
+_REJECTED: Final = frozenset({"deprecated-version", "unknown-field", "unknown-kind", "wrong-type", "version-off"})
+"""Rules about the structure of objects that an API server rejects."""
+
+
+def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict:
+    """Return what an API server of this release does with a known object; references to others do not count."""
+    assert manifest.known is not None  # noqa: S101 - the caller looked
+    problems = (*manifest.problems, *version_problems(manifest, release))
+    answered = check_new_object(manifest.content, manifest.known, release)
+    errors = [one for one in answered.errors if not (manifest.pods and _is_reference(one))]
+    if errors or any(problem.rule in _REJECTED for problem in problems):
+        return "no"
+    return "drops" if any(True for _ in _dropped_paths(manifest, answered)) else "yes"
+
+
+def _dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterator[str]:
+    """Yield the written fields that an API server drops, without those below them."""
+    if manifest.obj is None:
         return
-    if not Release.alpha().enabled <= gates.enabled:
-        text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
-        yield FieldProblem("apiVersion", "version-off", text)
+    dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
+    yield from (path for path in _topmost(sorted(dropped)) if manifest.document.positions.find(path).exact)
 
 
 class _NeededGates(Struct, frozen=True):
@@ -434,13 +481,13 @@ class _NeededGates(Struct, frozen=True):
     errors: dict[str, str]
 
 
-def _needed_gates(manifest: LintedObject, gates: Release, answered: NewObjectResult) -> _NeededGates:
+def _needed_gates(manifest: LintedObject, release: Release, answered: NewObjectResult) -> _NeededGates:
     assert manifest.known is not None  # noqa: S101 - the caller looked
     found = _NeededGates({}, {})
     if not answered.errors and answered.stored == manifest.content:
         return found
-    off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - gates.enabled
-    everything = gates.also(*off)
+    off = (_GATES_OF_VALUES | {gate for needed, _ in GATED_FIELDS for gate in needed}) - release.enabled
+    everything = release.also(*off)
     whole = check_new_object(manifest.content, manifest.known, everything)
     fields, wrong = set(_leaves(whole.stored)), {error.path for error in whole.errors}
     for gate in sorted(off):
@@ -458,17 +505,31 @@ def _is_below(field: str, path: str) -> bool:
     return field.startswith((f"{path}.", f"{path}["))
 
 
-def _dropped(path: str, gate: str, *, is_rejected: bool) -> FieldProblem:
+def _dropped(path: str, gate: str, release: Release, *, is_rejected: bool) -> FieldProblem:
     """Return the problem of a field that an API server drops; if it is required, the object is then rejected."""
-    text = f"an API server drops this field unless the feature gate {gate} is on, which is off by default in 1.37"
-    if is_rejected:
-        return FieldProblem(path, "invalid-value", f"{text}, and rejects the rest", _switch(gate), key=True)
-    return FieldProblem(path, "feature-gate", text, _switch(gate), key=True)
+    rest = " and rejects the rest" if is_rejected else ""
+    shown = ".".join(_INDEX.sub("", path).split(".")[-2:])
+    if not gate:
+        text = f"an API server drops this field{rest}: Kubernetes {release.version} does not have {shown}"
+        return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, key=True)
+    text = f"an API server drops this field{rest}: {shown} needs Kubernetes {GATES[gate].need(gate)}"
+    return FieldProblem(
+        path, "invalid-value" if is_rejected else "feature-gate", text, _switch(gate, release), key=True
+    )
 
 
-def _switch(gate: str) -> str:
-    checked = "; --alpha checks for an API server that has it" if gate in Release.alpha() else ""
-    return f"start the API server with --feature-gates={gate}=true{checked}"
+_INDEX: Final = re.compile(r"\[[^]]*\]")
+
+
+def _switch(gate: str, release: Release) -> str:
+    """Return what an administrator can do to have a feature."""
+    history, minor = GATES[gate], release.version.minor
+    if minor < history.known:
+        flag = "" if history.on is not None and history.on <= history.known else f" with --feature-gates={gate}=true"
+        return f"upgrade the cluster to Kubernetes 1.{history.known} or newer{flag}"
+    checked = "; --alpha checks for an API server that has it" if gate in Release.alpha(release.version) else ""
+    upgrade = f", or upgrade the cluster to Kubernetes 1.{history.on}" if history.on and minor < history.on else ""
+    return f"start the API server with --feature-gates={gate}=true{upgrade}{checked}"
 
 
 def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -479,13 +540,15 @@ def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Itera
         yield error if key is None else replace(error, path=f"{error.path}[{key}]")
 
 
-def _problems(manifest: LintedObject, errors: Iterable[FieldError], needs: Mapping[str, str]) -> Iterator[FieldProblem]:
+def _problems(
+    manifest: LintedObject, errors: Iterable[FieldError], needs: Mapping[str, str], release: Release
+) -> Iterator[FieldProblem]:
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_reported(manifest, wrong, error):
             sure = correction(error.path, error.value, error.supported)
             gate = needs.get(error.path, "")
-            wish = f"the feature gate {gate} allows it: {_switch(gate)}" if gate else _wish(manifest, error)
+            wish = f"the feature gate {gate} allows it: {_switch(gate, release)}" if gate else _wish(manifest, error)
             yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
 
 

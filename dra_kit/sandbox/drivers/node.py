@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
-from dra_kit.kubernetes.release import UNMODIFIED, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.images import ImageStore
@@ -42,6 +42,7 @@ class SandboxNode:
 
     Args:
         directory: everything of the node lies below it; a short path, for sockets.
+        release: of the kubelet.
         shape: labels and capacity of the Node.
         network_namespaces: see :class:`dra_kit.sandbox.containers.process_runtime.ProcessRuntime`.
         namespace: makes what the node's containers and programs run in, from the node's directories; None for this
@@ -60,7 +61,7 @@ class SandboxNode:
         *,
         mark: str,
         time_scale: float = 1.0,
-        release: Release = UNMODIFIED,
+        release: Release,
         observer: RecordObserver,
         intake: OutputReader,
         shape: NodeShape | None = None,

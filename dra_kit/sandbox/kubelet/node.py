@@ -19,7 +19,7 @@ from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
-from dra_kit.kubernetes.release import UNMODIFIED, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import containers, format_time, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
@@ -54,7 +54,7 @@ class NodeKubelet:
         shape: labels and capacity of the Node in addition to those that every kubelet sets.
         address: the address of the node and its pods, which have no separate network.
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
-        release: whose kubelet it is; its alpha features are in the Node's ``status.declaredFeatures``.
+        release: of the kubelet; its gates are those that the Node declares in ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
         images: what stands for images.
     """
@@ -72,7 +72,7 @@ class NodeKubelet:
         address: str = "127.0.0.1",
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
-        release: Release = UNMODIFIED,
+        release: Release,
         images: ImageStore | None = None,
         observer: RecordObserver = lambda _: None,
     ) -> None:
@@ -82,7 +82,7 @@ class NodeKubelet:
         self._runtime = runtime
         self._time_scale = time_scale
         self._observe = observer
-        self._declared_features = release.declared_by_nodes
+        self._release = release
         shape = shape or NodeShape()
         self._resources = {**host_capacity(), **shape.capacity}
         namespace = runtime.namespace
@@ -210,7 +210,7 @@ class NodeKubelet:
             self._plugins,
             self._kubelet_dir,
             self._observe,
-            optional_operations="DRAOptionalNodeOperations" in self._declared_features,
+            optional_operations="DRAOptionalNodeOperations" in self._release.declared_by_nodes,
         )
         services = PodWorkerServices(
             client=self._client,
@@ -250,7 +250,7 @@ class NodeKubelet:
             labels=self._labels,
             capacity=self._resources,
             runtime_version=self._runtime.version,
-            declared_features=self._declared_features,
+            release=self._release,
         )
 
     async def _follow(self, pods: Informer, services: PodWorkerServices, group: asyncio.TaskGroup) -> None:
@@ -342,8 +342,6 @@ class NodeKubelet:
         return self._plugins.connected(driver)
 
 
-KUBELET_VERSION = "v1.37.1"
-"""The release whose behaviour this kubelet has."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 120
 """How long a Lease is good for, as a kubelet's ``nodeLeaseDurationSeconds`` has it, whose default is 40."""
@@ -365,7 +363,7 @@ def node_object(
     labels: Mapping[str, str],
     capacity: Mapping[str, str],
     runtime_version: str,
-    declared_features: Sequence[str] = (),
+    release: Release,
 ) -> dict[str, Any]:
     """Return the Node as a kubelet registers it."""
     now = format_time()
@@ -391,7 +389,7 @@ def node_object(
                 }
                 for kind, status, reason, message in _CONDITIONS
             ],
-            **({"declaredFeatures": list(declared_features)} if declared_features else {}),
+            **({"declaredFeatures": list(release.declared_by_nodes)} if release.declared_by_nodes else {}),
             "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
             "nodeInfo": {
                 "machineID": "",
@@ -400,7 +398,7 @@ def node_object(
                 "kernelVersion": platform.release(),
                 "osImage": platform.system(),
                 "containerRuntimeVersion": runtime_version,
-                "kubeletVersion": KUBELET_VERSION,
+                "kubeletVersion": release.version.published,
                 "kubeProxyVersion": "",
                 "operatingSystem": "linux",
                 "architecture": architecture,

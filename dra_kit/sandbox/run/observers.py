@@ -224,7 +224,7 @@ class FilesStory(RunObserver):
 
 def _explain_command(sandbox: Sandbox, pod: ObjectView, gates: Release) -> str:
     namespace, name = object_key(pod)
-    alpha = ["--alpha"] if gates == Release.alpha() else []
+    alpha = ["--alpha"] if gates == Release.alpha(gates.version) else []
     kubeconfig = str(sandbox.kubeconfig.absolute())
     return shlex.join(["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha])
 

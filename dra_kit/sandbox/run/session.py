@@ -20,16 +20,16 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import PODS, REPLICA_SETS, Resource
 from dra_kit.errors import ConfigurationError, DraKitError, NotFound
 from dra_kit.files import replace_private
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import object_key, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.charts import (
+    Capabilities,
     Chart,
     ChartInstaller,
     ChartRegistrations,
     InstalledChart,
     parse_charts,
-    served_versions,
 )
 from dra_kit.sandbox.cluster import USER_AGENT, Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
@@ -241,8 +241,8 @@ class SandboxSession:
 
     async def _install(self, sandbox: Sandbox, chart: Chart) -> None:
         """Install a chart, wait until its pods are ready and its driver is registered, and show what is not."""
-        registry = sandbox.control_plane.server.api.registry
-        installer = ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: served_versions(registry))
+        api = sandbox.control_plane.server.api
+        installer = ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: Capabilities.of(api))
         registrations = ChartRegistrations(sandbox.nodes, sandbox.informers)
         installed = await installer.install(chart)
         self._installed.append((installer, installed))
@@ -334,7 +334,9 @@ class SandboxSession:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
 
 
-def with_copy(settings: SandboxSettings, saved: Path, gates: str, *, alpha: bool) -> SandboxSettings:
+def with_copy(
+    settings: SandboxSettings, saved: Path, gates: str, *, alpha: bool, version: KubernetesVersion | None = None
+) -> SandboxSettings:
     """Return settings that begin with a saved cluster, in its release.
 
     Args:
@@ -342,11 +344,12 @@ def with_copy(settings: SandboxSettings, saved: Path, gates: str, *, alpha: bool
         saved: the path of the saved cluster.
         gates: changes of its feature gates, as in ``--feature-gates``.
         alpha: switch on the features that are alpha in its release.
+        version: of another release, after whose rules the objects are judged as if the cluster had been upgraded.
 
     Raises:
         ConfigurationError: the saved cluster cannot be read, or a feature gate is invalid.
     """
-    copy = ClusterCopy.read(saved)
+    copy = ClusterCopy.read(saved, version)
     release = Release.alpha(copy.gates.version) if alpha else copy.gates
     try:
         return replace(settings, copy=copy, gates=release.switched(gates))

@@ -348,6 +348,11 @@ class StoryFile(Expectation):
         description="Capacity and labels of nodes that the story needs, by the name of the node; `*` is every node. "
         "For `dra-kit sandbox`; other clusters must have them.",
     )
+    kubernetes: str | None = Field(
+        default=None,
+        description='The release of Kubernetes that the story needs, in quotes: `"1.36"`. For `dra-kit sandbox`; other '
+        "clusters must have it.",
+    )
     namespace: Namespace = Field(default=Namespace(), description="Settings of the namespace that the story runs in.")
     steps: tuple[StepFile, ...] = Field(default=(), description="The steps, in order.")
     leftovers: tuple[RegularExpression, ...] = Field(

@@ -15,6 +15,7 @@ from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
 from dra_kit.kubernetes.manifests.files import MANIFESTS, read_file
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.sandbox.kubelet.environment import NodeShape, node_shape
 from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
@@ -62,7 +63,15 @@ def load_story(directory: Path) -> Story:
             )
             for name, node in file.nodes.items()
         },
+        kubernetes=_release(path, file.kubernetes),
     )
+
+
+def _release(path: Path, text: str | None) -> KubernetesVersion | None:
+    try:
+        return None if text is None else KubernetesVersion.supported(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: kubernetes: {error}") from None
 
 
 def _quantity(value: str | float) -> str:
@@ -210,6 +219,7 @@ class Story(Struct, frozen=True):
         leftovers: regular expressions for what may remain after it.
         targets: the TARGETs of further drivers that it needs.
         nodes: capacity and labels of nodes that it needs, by node name; ``*`` is every node.
+        kubernetes: the release of Kubernetes that it needs; None for any.
         own_namespace: the story runs in its own namespace. Otherwise its objects are applied to the namespaces they
             name, and an object that the API server rejects is a configuration error.
     """
@@ -220,6 +230,7 @@ class Story(Struct, frozen=True):
     leftovers: tuple[str, ...]
     targets: tuple[str, ...] = ()
     nodes: Mapping[str, NodeShape] = field(default_factory=dict)
+    kubernetes: KubernetesVersion | None = None
     own_namespace: bool = True
 
     def shape_of(self, node: str) -> NodeShape:

@@ -18,13 +18,12 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from dra_kit import __version__
-from dra_kit.apiserver.api import SERVER_VERSION
 from dra_kit.apiserver.storage import StorageChange
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import NODES, PODS, SECRETS, Resource
 from dra_kit.diagnosis.support_bundle import HiddenWords
 from dra_kit.kubelet.cdi.spec import SpecEdits
-from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import (
     ClaimReference,
     object_key,
@@ -119,7 +118,8 @@ class TimelineFeed(SandboxObserver):
             self._write(sandbox.directory / FILE, LIMIT)
         self._drivers = tuple(sandbox.drivers)
         known = () if sandbox.programs else self._drivers  # it is not known which drivers the programs are
-        self._timeline.append(ClusterStarted(version=SERVER_VERSION, kubeconfig=str(sandbox.kubeconfig), drivers=known))
+        version = sandbox.release.version.published
+        self._timeline.append(ClusterStarted(version=version, kubeconfig=str(sandbox.kubeconfig), drivers=known))
         self._deletions = PodDeletions(sandbox.control_plane.server.api, sandbox.informers)
         for resource in sandbox.informers.resources:
             sandbox.informers.listen(resource, self._changed(resource))
@@ -262,14 +262,10 @@ class TimelineFeed(SandboxObserver):
 
 
 def recording_started(gates: Release, *, title: str) -> RecordingStarted:
-    """Return the first record of a sandbox; ``title`` names its drivers.
-
-    Its version is the one by whose rules pods are scheduled: with a saved cluster, that of this cluster.
-    """
-    own = KubernetesVersion.parse(SERVER_VERSION)
+    """Return the first record of a sandbox; ``title`` names its drivers."""
     return RecordingStarted(
         release=__version__,
-        version=SERVER_VERSION if gates.version == own else f"v{gates.version}",
+        version=gates.version.published,
         gates=tuple(sorted(gates.enabled)),
         title=title,
         directory=str(Path.cwd()),

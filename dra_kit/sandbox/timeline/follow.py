@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dra_kit import __version__
-from dra_kit.client.api import Client, ServerFeatures, discover_release
+from dra_kit.client.api import Client, discover_release
 from dra_kit.client.informer import Informer, ObjectChange
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
@@ -176,9 +176,9 @@ class ClusterRecorder:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if discovery.done():
-                features = discovery.result()
+                version = discovery.result()
                 self._file = self._open_file()
-                self._start(features, server)
+                self._start(version, server)
                 settled = {resource: asyncio.Event() for resource in RESOURCES}
                 following = {asyncio.create_task(self._follow(resource, settled)) for resource in RESOURCES}
                 tasks |= {*following, asyncio.create_task(self._begin(settled))}
@@ -193,8 +193,7 @@ class ClusterRecorder:
 
     # --- inside
 
-    def _start(self, features: ServerFeatures, server: str) -> None:
-        version = KubernetesVersion(features.major, features.minor)
+    def _start(self, version: KubernetesVersion, server: str) -> None:
         release = Release.alpha(version) if self._alpha else Release.of(version)
         self._timeline.append(
             RecordingStarted(

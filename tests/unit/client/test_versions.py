@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.client.api import ServerFeatures, discover_release, require_v1
+from dra_kit.client.api import discover_release, require_v1, server_version
 from dra_kit.errors import ConfigurationError, KubeError, Unavailable
+from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.slices.planning import selects_pools, separates_counters
 from tests.unit.client.wire import answer, served, status
 
 
@@ -22,14 +24,13 @@ def group(*versions: str) -> dict[str, object]:
     ],
 )
 def test_a_version_is_read(version: dict[str, str], expected: tuple[int, int]) -> None:
-    features = ServerFeatures.from_version(version)
-    assert (features.major, features.minor) == expected
+    assert server_version(version) == expected
 
 
 @pytest.mark.parametrize("version", [{}, {"major": "1", "minor": ""}, {"major": None, "minor": "x"}])
 def test_response_without_a_version_raises_kube_error(version: dict[str, str]) -> None:
     with pytest.raises(KubeError, match="contains no version"):
-        ServerFeatures.from_version(version)
+        server_version(version)
 
 
 @pytest.mark.parametrize(
@@ -37,25 +38,25 @@ def test_response_without_a_version_raises_kube_error(version: dict[str, str]) -
     [(34, False, False), (35, True, False), (36, True, False), (37, True, True), (38, True, True)],
 )
 def test_features_of_releases(minor: int, separate_counter_slices: bool, pool_name_selector: bool) -> None:
-    features = ServerFeatures(1, minor)
-    assert features.separate_counter_slices is separate_counter_slices
-    assert features.pool_name_selector is pool_name_selector
+    version = KubernetesVersion(1, minor)
+    assert separates_counters(version) is separate_counter_slices
+    assert selects_pools(version) is pool_name_selector
 
 
 @given(st.sets(st.sampled_from(["v1", "v1beta2", "v1beta1", "v1alpha3", "v2"])), st.integers(30, 40))
 def test_v1_is_required(served_versions: set[str], minor: int) -> None:
     if "v1" in served_versions:
-        require_v1(served_versions, ServerFeatures(1, minor))
+        require_v1(served_versions, KubernetesVersion(1, minor))
     else:
         with pytest.raises(ConfigurationError) as caught:
-            require_v1(served_versions, ServerFeatures(1, minor))
+            require_v1(served_versions, KubernetesVersion(1, minor))
         assert all(version in str(caught.value) for version in served_versions)
 
 
 async def test_a_server_is_discovered_in_two_requests() -> None:
     answers = answer({"major": "1", "minor": "35"}), answer(group("v1", "v1beta2"))
     async with served(*answers) as wire, wire.client() as client:
-        assert await discover_release(client) == ServerFeatures(1, 35)
+        assert await discover_release(client) == KubernetesVersion(1, 35)
     assert wire.paths == ["/version", "/apis/resource.k8s.io"]
 
 

@@ -372,3 +372,44 @@ def test_driver_that_does_not_start_is_reported_in_one_line(tmp_path: Path, opti
     assert section is not None, output
     [line] = section[1].strip().splitlines()
     assert line.startswith(told.format(project=tmp_path))
+
+
+OF_RELEASES = """\
+import pytest
+
+
+def test_release(dra, dra_bed):
+    assert str(dra_bed.kubernetes) == dra.get("Node/node-1")["status"]["nodeInfo"]["kubeletVersion"][1:5] == "1.35"
+
+
+@pytest.mark.dra_kubernetes(since="1.34", until="1.35")
+def test_runs(dra):
+    pass
+
+
+@pytest.mark.dra_kubernetes(since="1.36")
+def test_newer(dra):
+    pass
+
+
+@pytest.mark.dra_kubernetes("1.36")
+def test_wrong_mark(dra):
+    pass
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_test_runs_on_the_releases_that_it_names(tmp_path: Path) -> None:
+    files = {
+        "pyproject.toml": PROJECT + 'dra_kubernetes = "1.99"\n', "bakery.py": DRIVER, "prices": "2 euros\n",
+        "shelf": "2", "recipe": "salt\n", "deviceclasses.yaml": CLASSES, "tests/test_releases.py": OF_RELEASES,
+    }  # fmt: skip
+    write_files(tmp_path, files)
+
+    output = report(tmp_path, "--dra-kubernetes", "1.35", "-rs")
+    wrong = report(tmp_path)
+
+    assert "2 passed, 1 skipped, 1 error" in output, output
+    assert "the cluster is Kubernetes 1.35; this test is for releases since 1.36" in output
+    assert "the marker dra_kubernetes takes since and until" in output
+    assert "kubernetes (--dra-kubernetes): Kubernetes 1.99 is newer than what dra-kit knows; use 1.34 to" in wrong

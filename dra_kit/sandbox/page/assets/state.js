@@ -35,7 +35,6 @@ const FOLDS = {
   ClusterStarted: (state, record) => Object.assign(state, {
     begun: true, version: record.version, kubeconfig: record.kubeconfig, drivers: record.drivers ?? [],
   }),
-  ClusterCopied: (state, record) => { state.version = record.version; },
   ClusterEnding: (state) => { state.ending = true; },
   RunEnded: (state, record) => { state.result = record; },
   RecordsLost: (state, record) => { state.lost = record.lost; },

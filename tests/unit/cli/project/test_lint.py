@@ -100,7 +100,7 @@ def test_a_clean_file_ends_with_0(folder: Path) -> None:
 def test_lint_ignores_byte_order_mark(folder: Path) -> None:
     (folder / "class.yaml").write_text(CLASS, encoding="utf-8-sig")
     assert lint(folder / "class.yaml", code=0).stdout == "no findings in 1 object of 1 file\n"
-    assert lint("-", code=0, stdin=f"\ufeff{CLASS}").stdout == "no findings in 1 object of 1 file\n"
+    assert lint("-", code=0, stdin=f"\ufeff{CLASS}").stdout.startswith("no findings in 1 object of 1 file\n")
 
 
 def test_an_error_ends_with_1_and_names_the_file(folder: Path) -> None:
@@ -121,7 +121,10 @@ def test_a_folder_is_searched_and_standard_input_read(folder: Path) -> None:
     (folder / ".hidden" / "bad.yaml").write_text("a: [")
     (folder / "sub").mkdir()
     (folder / "sub" / "expect.yaml").write_text("pods: {}\n")
-    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files; --fix can fix it\n")
+    assert (
+        "1 error in 4 objects of 5 files; --fix can fix it\nall of it works on no release"
+        in lint(folder, code=1).stdout
+    )
     assert lint("-", code=1, stdin=WRONG).stdout.startswith("<stdin>:4:1: error")
 
 

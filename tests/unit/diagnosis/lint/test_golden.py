@@ -40,7 +40,7 @@ def creations(name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 def errors(line: dict[str, Any], step: dict[str, Any]) -> list[LintFinding]:
     text = step["rawBody"] if "rawBody" in step else json.dumps(step["body"])
-    findings = check([SourceFile("f.json", text)], LintContext(gates=GATES[line["gates"]])).findings
+    findings = check([SourceFile("f.json", text)], LintContext(release=GATES[line["gates"]])).findings
     return [finding for finding in findings if finding.level == "error"]
 
 

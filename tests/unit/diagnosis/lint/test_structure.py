@@ -304,4 +304,4 @@ def test_a_kind_whose_only_version_is_off_by_default_is_reported() -> None:
     text = old("v1alpha3", "ResourcePoolStatusRequest", "spec: {driver: gpu.example.com}")
     assert "only with --runtime-config=resource.k8s.io/v1alpha3=true" in found(text)[0].message
     assert rules(text) == ["version-off"]
-    assert rules(text, LintContext(gates=Release.alpha())) == []
+    assert rules(text, LintContext(release=Release.alpha())) == []

@@ -8,7 +8,7 @@ from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.kubernetes.release import Release
 from tests.unit.diagnosis.lint.texts import GUARD, claim, device_class, found, rules, underlined
 
-ALPHA = LintContext(gates=Release.alpha())
+ALPHA = LintContext(release=Release.alpha())
 
 
 @pytest.mark.parametrize(

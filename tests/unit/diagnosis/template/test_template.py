@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 import dra_kit as dra
 from dra_kit.author.context import NodeInfo
 from dra_kit.cli.app import cli
-from dra_kit.client.api import ServerFeatures
 from dra_kit.diagnosis.node_templates import template_slices
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.node.first_inventory import discover_once
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter
@@ -164,7 +164,7 @@ def test_a_release_that_is_not_supported_is_reported(target: Path) -> None:
     found = template(target, "--kubernetes", "1.33")
     assert (found.exit_code, found.output) == (
         2,
-        "error: --kubernetes: Kubernetes 1.33 has no resource.k8s.io/v1; use 1.34 to 1.37 [configuration]\n",
+        "Error: --kubernetes: Kubernetes 1.33 has no resource.k8s.io/v1; use 1.34 to 1.37\n",
     )
 
 
@@ -185,7 +185,9 @@ async def test_the_node_then_publishes_the_same_devices(tmp_path: Path) -> None:
 
     driver = dra.Driver(DRIVER, provider=Ovens(), preparer=Waiter())
     inventory = await asyncio.to_thread(discover_once, driver.for_another_node(), None, 60.0, NodeInfo("other"))
-    expected = [item.to_json()["spec"] for item in template_slices(driver, inventory, "other", ServerFeatures(1, 37))]
+    expected = [
+        item.to_json()["spec"] for item in template_slices(driver, inventory, "other", KubernetesVersion(1, 37))
+    ]
     async with a_node() as there, there.running(driver):
         await eventually(lambda: len(there.published()) == 200)
         published = there.slices()

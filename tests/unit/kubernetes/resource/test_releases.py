@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.apiserver.api import SERVER_VERSION
-from dra_kit.client.api import ServerFeatures, require_v1
+from dra_kit.client.api import require_v1
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
-from dra_kit.sandbox.control_plane import VERSION
-from dra_kit.sandbox.kubelet.node import KUBELET_VERSION
+from dra_kit.sandbox.cluster import SandboxSettings
 
 ROOT = Path(__file__).parents[4]
 
@@ -26,13 +24,12 @@ def test_allocator_supports_all_releases() -> None:
 
 def test_older_release_error_names_required_release() -> None:
     with pytest.raises(ConfigurationError, match=f"upgrade the cluster to Kubernetes {OLDEST} or newer"):
-        require_v1(["v1beta1"], ServerFeatures(1, OLDEST.minor - 1))
+        require_v1(["v1beta1"], OLDEST.before)
 
 
 def test_sandbox_uses_newest_release() -> None:
-    assert str(NEWEST) == VERSION
-    assert SERVER_VERSION.startswith(f"v{NEWEST}.")
-    assert KUBELET_VERSION == SERVER_VERSION
+    assert SandboxSettings().gates == Release.of(NEWEST)
+    assert NEWEST.published.startswith(f"v{NEWEST}.")
 
 
 def test_models_support_all_releases() -> None:

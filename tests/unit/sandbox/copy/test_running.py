@@ -25,7 +25,7 @@ from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import load
 from dra_kit.errors import ConfigurationError, Forbidden
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
@@ -433,7 +433,7 @@ async def test_a_recording_of_a_copy_is_explained_by_the_rules_of_its_release(tm
     assert explanation is not None
     replayed = await asyncio.to_thread(CliRunner().invoke, cli, ["replay", str(file), "--at", "1h"])
     assert code == 1
-    assert recording.header.version == "v1.38"
+    assert KubernetesVersion.parse(recording.header.version) == (1, 38)
     assert "gives up" not in text + replayed.output
     assert "pod train/third cannot be scheduled" in replayed.output
     assert "Kubernetes 1.38 · " in explanation().html(dt.datetime.now(dt.UTC))

@@ -117,6 +117,7 @@ class SandboxCluster:
             runtime=self._runtime,
             cdi_dirs=(self.cdi_dir,),
             time_scale=TIME_SCALE,
+            release=Release.alpha() if self._alpha else Release.of(),
             call_timeout=4.0 if self._hasty else PATIENCE,
             # scaled; a driver that is started again needs its time, however fast the kubelet's clock goes
             wiping_delay=TIME_SCALE * (1.0 if self._hasty else PATIENCE),

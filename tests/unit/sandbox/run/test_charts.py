@@ -25,6 +25,7 @@ from dra_kit.client.resources import (
 )
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.sandbox.charts import (
+    Capabilities,
     Chart,
     ChartInstaller,
     copy_without_disabled_charts,
@@ -32,7 +33,6 @@ from dra_kit.sandbox.charts import (
     install_plan,
     parse_charts,
     render,
-    served_versions,
 )
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.certificates import CERTIFICATES, ISSUERS, serve_certificate_kinds
@@ -104,8 +104,8 @@ def rendered(monkeypatch: pytest.MonkeyPatch, folder: Path, *objects: dict[str, 
 @asynccontextmanager
 async def cluster(*charts: str) -> AsyncIterator[tuple[Sandbox, ChartInstaller]]:
     async with Sandbox([], SandboxSettings(charts=charts, time_scale=10)) as sandbox:
-        kinds = sandbox.control_plane.server.api.registry
-        yield sandbox, ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: served_versions(kinds))
+        api = sandbox.control_plane.server.api
+        yield sandbox, ChartInstaller(sandbox.client, sandbox.informers, sandbox.images, lambda: Capabilities.of(api))
 
 
 def names(items: Sequence[tuple[str, Any]]) -> list[str]:
@@ -382,14 +382,14 @@ async def test_helm_renders_a_chart_with_values(folder: Path) -> None:
     (folder / "own.yaml").write_text("a: own\n")
     [chart] = parse_charts([(folder, [folder / "own.yaml"])])
 
-    [(where, body)] = await render(chart, str(helm.path), ["resource.k8s.io/v1"])
+    [(where, body)] = await render(chart, str(helm.path), Capabilities("v1.36.2", ["resource.k8s.io/v1"]))
 
     assert "oven-driver" in where
     assert body["metadata"]["namespace"] == "oven-driver"
     assert body["data"] == {"a": "own", "v1": "true"}
     (folder / "templates" / "c.yaml").write_text("{{ fail `no oven` }}")
     with pytest.raises(ConfigurationError, match=r"helm cannot render it: .*no oven"):
-        await render(chart, str(helm.path), [])
+        await render(chart, str(helm.path), Capabilities("v1.36.2", []))
 
 
 async def test_helm_renders_a_chart_without_the_charts_that_it_does_not_use(folder: Path) -> None:
@@ -404,9 +404,9 @@ async def test_helm_renders_a_chart_without_the_charts_that_it_does_not_use(fold
     (folder / "values.yaml").write_text("nfd: {enabled: false}\n")
     [chart] = parse_charts([(folder, ())])
 
-    [(_, body)] = await render(chart, str(helm.path), [])
+    [(_, body)] = await render(chart, str(helm.path), Capabilities("v1.36.2", []))
     assert body["metadata"]["name"] == "oven"
 
     (folder / "values.yaml").write_text("nfd: {enabled: true}\n")
     with pytest.raises(ConfigurationError, match=f"discovery; run: helm dependency build {folder}"):
-        await render(chart, str(helm.path), [])
+        await render(chart, str(helm.path), Capabilities("v1.36.2", []))

@@ -15,6 +15,7 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, RESOURCE_CLAIMS
 from dra_kit.errors import NotFound, PermanentError
 from dra_kit.kubelet.plugin_server import KubeletDevice
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.environment import NodeShape
@@ -238,6 +239,7 @@ async def node(
             runtime=runtime,
             cdi_dirs=[cdi_dir],
             time_scale=time_scale,
+            release=Release.of(),
             shape=NodeShape(labels=labels or {}),
             observer=records.append,
         )

@@ -1,0 +1,146 @@
+"""Where manifests work: each release of Kubernetes admits the objects, and the answers are compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from msgspec import Struct
+
+from dra_kit.diagnosis.lint.check import LintResult, check
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import LintFinding
+from dra_kit.diagnosis.lint.objects import AdmissionVerdict, LintedObject, judge_admission, lint_object
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
+from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.text import align_columns, counted, escape_unprintable, shorten
+
+_WIDEST: Final = 72
+"""Bytes of the name of an object in a table."""
+_LONGEST: Final = 40
+"""Objects in a table."""
+
+
+class ObjectOnReleases(Struct, frozen=True):
+    """What the API server of each release does with an object.
+
+    Attributes:
+        file: its file.
+        title: its kind and name.
+        verdicts: by release.
+    """
+
+    file: str
+    title: str
+    verdicts: Mapping[KubernetesVersion, AdmissionVerdict]
+
+    @property
+    def works_on_all(self) -> bool:
+        """Whether each release stores the whole object."""
+        return all(verdict == "yes" for verdict in self.verdicts.values())
+
+
+def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]) -> list[ObjectOnReleases]:
+    """Return what the API servers of releases do with the objects of files that they know."""
+    found = []
+    for file in files:
+        for document in read_documents(file).documents:
+            made = lint_object(document)
+            if made.known is not None:
+                verdicts = {release.version: judge_admission(made, release) for release in releases}
+                found.append(ObjectOnReleases(file.name, _title(made), verdicts))
+    return found
+
+
+def unrendered(files: Iterable[SourceFile]) -> int:
+    """Return how many files are Helm templates, which no release has judged."""
+    return sum("{{" in file.text and not file.explicit and bool(read_documents(file).problem) for file in files)
+
+
+def _title(made: LintedObject) -> str:
+    return f"{made.kind} {made.name}".rstrip()
+
+
+def check_releases(files: Sequence[SourceFile], contexts: Sequence[LintContext]) -> LintResult:
+    """Check manifests for several releases; a finding that only some of them have begins with their names.
+
+    Args:
+        files: as for :func:`dra_kit.diagnosis.lint.check.check`.
+        contexts: what is known in each release, oldest first.
+    """
+    versions = tuple(context.release.version for context in contexts)
+    results = {context.release.version: check(files, context) for context in contexts}
+    found: dict[tuple[object, ...], dict[KubernetesVersion, LintFinding]] = {}
+    for version, result in results.items():
+        repeated: Counter[tuple[object, ...]] = Counter()
+        for each in result.findings:
+            place = (each.file, each.line, each.column, each.rule, each.path)
+            repeated[place] += 1
+            found.setdefault((*place, repeated[place]), {})[version] = each
+    newest = results[versions[-1]]
+    order = {file.name: number for number, file in enumerate(files)}
+    merged = sorted(
+        (_merged(by_version, versions) for by_version in found.values()),
+        key=lambda each: (order[each.file], each.line, each.column),
+    )
+    return LintResult(merged, newest.files, newest.objects)
+
+
+def _merged(found: Mapping[KubernetesVersion, LintFinding], versions: Sequence[KubernetesVersion]) -> LintFinding:
+    newest = found[max(found)]
+    if len(found) == len(versions):
+        return newest
+    named = f"in Kubernetes {named_releases(sorted(found))}: {newest.message}"
+    return replace(newest, message=named, releases=tuple(map(str, sorted(found))), fix=None)
+
+
+def named_releases(versions: Sequence[KubernetesVersion]) -> str:
+    """Return ``1.34``, ``1.34 and 1.35`` or ``1.34 to 1.36 and 1.38`` for releases, oldest first."""
+    runs: list[list[KubernetesVersion]] = []
+    for version in versions:
+        if runs and runs[-1][-1] == version.before:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    parts = list[str]()
+    for run in runs:
+        parts += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run)
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def format_releases(objects: Sequence[ObjectOnReleases], releases: Sequence[Release]) -> Iterator[str]:
+    """Yield a table of the objects that do not work on all releases."""
+    partly = [each for each in objects if not each.works_on_all]
+    if not partly:
+        return
+    versions = [release.version for release in releases]
+    rows = [["works on Kubernetes", *map(str, versions)]]
+    for each in partly[:_LONGEST]:
+        title = shorten(escape_unprintable(f"{each.file} {each.title}"), _WIDEST)
+        rows.append([title, *(each.verdicts[version] for version in versions)])
+    yield from align_columns(rows)
+    if len(partly) > _LONGEST:
+        yield f"… and {counted(len(partly) - _LONGEST, 'other object')}"
+
+
+def format_unrendered(number: int) -> str:
+    """Return that Helm templates were not checked, and how to do it; empty without any."""
+    if not number:
+        return ""
+    what = f"{counted(number, 'Helm template')} {'is' if number == 1 else 'are'} not checked"
+    return f"{what}: render the chart, as in 'helm template NAME CHART | dra-kit lint -'"
+
+
+def format_oldest(objects: Sequence[ObjectOnReleases], releases: Sequence[Release]) -> str:
+    """Return on which releases all objects work, as a sentence; empty without objects."""
+    if not objects:
+        return ""
+    versions = [release.version for release in releases]
+    working = [version for version in versions if all(each.verdicts[version] == "yes" for each in objects)]
+    if not working:
+        return f"all of it works on no release of Kubernetes {named_releases(versions)} with its default feature gates"
+    if working == versions[-len(working) :]:
+        return f"the oldest release on which all of it works is Kubernetes {working[0]}"
+    return f"all of it works only on Kubernetes {named_releases(working)}"

@@ -1,0 +1,136 @@
+"""The release of Kubernetes that a user names with ``--kubernetes``, a story, or a saved cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dra_kit.cli.app import cli
+from dra_kit.cli.options import InvalidRelease, Releases
+from dra_kit.cli.sandbox import sandbox_settings
+from dra_kit.cli.sandbox_drivers import release_of_stories
+from dra_kit.client.resources import NODES, RESOURCE_CLAIMS
+from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster_copy import ClusterCopy
+from dra_kit.sandbox.run.session import with_copy
+from tests.support import saved_cluster as saved
+from tests.unit.cli.kitchen import Kitchen, pod
+from tests.unit.cli.sandbox.test_node_options import story
+
+OLD = KubernetesVersion(1, 35)
+OPTIONS = {
+    "nodes": 1, "alpha": False, "feature_gates": "", "runtime_config": "", "time_scale": 1.0, "kubeconfig": None,
+    "webhook": True, "network_namespaces": False, "capacity": (), "labels": (), "containers": "process",
+    "node_namespaces": None, "node_files": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("1.33", "Kubernetes 1.33 has no resource.k8s.io/v1; use 1.34 to "),
+        ("1.99", "Kubernetes 1.99 is newer than what dra-kit knows; use 1.34 to "),
+        ("foo", "'foo' is not a Kubernetes release; use 1.34 to "),
+        ("1.35x", "'1.35x' is not a Kubernetes release; use 1.34 to "),
+        ("", "'' is not a Kubernetes release; use 1.34 to "),
+    ],
+)
+@pytest.mark.parametrize("command", ["sandbox", "lint", "explain", "dev"])
+def test_a_release_that_is_not_supported_is_one_line(command: str, text: str, problem: str, tmp_path: Path) -> None:
+    arguments = [str(tmp_path)] if command == "lint" else []
+    result = CliRunner().invoke(cli, [command, *arguments, "--kubernetes", text])
+
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: --kubernetes: {problem}")
+    assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["1.35", "v1.35", "1.35.4", "v1.35.2-gke.1000+build"])
+def test_a_release_is_named_as_clusters_name_it(text: str) -> None:
+    assert Releases().convert(text, None, None) == (OLD,)
+
+
+def test_a_range_has_all_releases_from_the_first_to_the_last() -> None:
+    assert Releases(several=True).convert(f"{OLDEST}..{NEWEST}", None, None) == SUPPORTED
+    with pytest.raises(InvalidRelease, match=r"1\.36\.\.1\.35 ends before it begins; use 1\.35\.\.1\.36"):
+        Releases(several=True).convert("1.36..1.35", None, None)
+    with pytest.raises(InvalidRelease, match=r"'1\.35\.\.1\.36' is not a Kubernetes release"):
+        Releases().convert("1.35..1.36", None, None)
+
+
+def test_gates_are_switched_on_top_of_the_release() -> None:
+    gate = "DRAConsumableCapacity"
+
+    settings = sandbox_settings({**OPTIONS, "kubernetes": OLD})
+    switched = sandbox_settings({**OPTIONS, "kubernetes": OLD, "feature_gates": f"{gate}=true"})
+
+    assert settings.gates == Release.of(OLD)
+    assert switched.gates == Release.of(OLD).also(gate)
+    assert sandbox_settings({**OPTIONS, "kubernetes": None}).gates == Release.of(NEWEST)
+    with pytest.raises(ConfigurationError, match=r"not a feature gate of Kubernetes 1\.35: it came with 1\.37"):
+        sandbox_settings({**OPTIONS, "kubernetes": OLD, "feature_gates": "DRADerivedAttributes=true"})
+
+
+def test_a_story_names_the_release_that_it_needs(tmp_path: Path) -> None:
+    any_release = story(tmp_path / "any")
+    needs = story(tmp_path / "old", kubernetes="1.35")
+    other = story(tmp_path / "other", kubernetes="1.36")
+
+    assert release_of_stories(None, [any_release]) is None
+    assert release_of_stories(None, [any_release, needs]) == OLD
+    assert release_of_stories(OLD, [needs]) == OLD
+    with pytest.raises(ConfigurationError, match=r"story other needs Kubernetes 1\.36, but story old needs 1\.35; run"):
+        release_of_stories(None, [needs, other])
+    with pytest.raises(
+        ConfigurationError, match=r"story old needs Kubernetes 1\.35, but --kubernetes needs 1\.37; run"
+    ):
+        release_of_stories(KubernetesVersion(1, 37), [needs])
+    with pytest.raises(ConfigurationError, match=r"expect\.yaml: kubernetes: Kubernetes 1\.99 is newer"):
+        story(tmp_path / "wrong", kubernetes="1.99")
+
+
+def test_a_saved_cluster_is_judged_by_its_release_or_as_if_it_had_been_upgraded(tmp_path: Path) -> None:
+    saved.write(tmp_path / "objects.json", saved.full_cluster())
+    (tmp_path / "snapshot.json").write_text(json.dumps({"version": "1.35"}))
+
+    same = with_copy(SandboxSettings(), tmp_path, "", alpha=False)
+    named = with_copy(SandboxSettings(), tmp_path, "", alpha=False, version=OLD)
+    upgraded = with_copy(SandboxSettings(), tmp_path, "", alpha=False, version=KubernetesVersion(1, 36))
+
+    assert same == named
+    assert same.gates == Release.of(OLD)
+    assert upgraded.gates == Release.of(KubernetesVersion(1, 36))
+    assert upgraded.copy is not None
+    assert upgraded.copy.version == "1.35"
+    assert (
+        upgraded.copy.notes[0] == "--kubernetes: Kubernetes 1.36 judges them, as if the cluster had been changed to it"
+    )
+    assert not any("--kubernetes" in note for note in ClusterCopy.read(tmp_path, OLD).notes)
+
+
+async def test_all_parts_of_the_cluster_are_of_the_release() -> None:
+    async with Sandbox([], SandboxSettings(gates=Release.of(OLD))) as sandbox:
+        version = await sandbox.client.get_path("/version")
+        node = await sandbox.client.get(NODES, "node-1")
+        exactly = {"deviceClassName": "gpu", "capacity": {"requests": {"memory": "1Gi"}}}
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        claim = await sandbox.client.create(RESOURCE_CLAIMS, {"metadata": {"name": "a"}, "spec": spec}, "default")
+
+    assert (version["major"], version["minor"]) == ("1", "35")
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == version["gitVersion"] == OLD.published
+    assert "capacity" not in claim["spec"]["devices"]["requests"][0]["exactly"]
+
+
+@pytest.mark.processes
+def test_a_driver_runs_in_an_older_release_and_its_pods_are_explained_by_it(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "true"))
+
+    shown = kitchen.run("./pizzeria.py", "--kubernetes", "1.34", "-f", "order.yaml", "--record", "r")
+
+    assert "all pods succeeded" in shown
+    assert kitchen.run("./pizzeria.py", "--kubernetes", "1.99", code=2).splitlines()[-1].startswith("Error: --kuber")

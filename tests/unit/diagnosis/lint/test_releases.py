@@ -1,0 +1,202 @@
+"""What works on which release: the lint compared over releases, and with the API server of each."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.diagnosis.lint.findings import LintFinding, format_json
+from dra_kit.diagnosis.lint.releases import (
+    check_releases,
+    format_oldest,
+    format_releases,
+    format_unrendered,
+    named_releases,
+    objects_on_releases,
+    unrendered,
+)
+from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import GATES, KubernetesVersion, Release
+from tests.unit.diagnosis.lint.texts import claim, device_class, found, underlined
+
+RELEASES = [Release.of(KubernetesVersion(1, minor)) for minor in range(34, 39)]
+OLD, NEW = RELEASES[0], RELEASES[-1]
+SHARED = claim("deviceClassName: gpu\ncapacity: {requests: {memory: 10Gi}}")
+PLAIN = claim()
+DERIVED = claim(
+    "deviceClassName: gpu\nderivedAttributes: [{name: a/b, expression: 'device.driver'}]",
+    extra="constraints: [{matchAttribute: a/b}]",
+)
+OLD_VERSION = device_class().replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1")
+
+
+def compared(*texts: str) -> list[LintFinding]:
+    files = [SourceFile(f"{number}.yaml", textwrap.dedent(text)) for number, text in enumerate(texts)]
+    return check_releases(files, [LintContext(release=release) for release in RELEASES]).findings
+
+
+def oldest(*texts: str) -> str:
+    files = [SourceFile(f"{number}.yaml", textwrap.dedent(text)) for number, text in enumerate(texts)]
+    return format_oldest(objects_on_releases(files, RELEASES), RELEASES)
+
+
+def test_a_field_that_only_some_releases_drop_names_them_and_the_history_of_its_gate() -> None:
+    (finding,) = compared(SHARED)
+
+    assert (finding.rule, finding.level, underlined(finding)) == ("feature-gate", "warning", "capacity")
+    assert finding.message == (
+        "in Kubernetes 1.34 and 1.35: an API server drops this field: exactly.capacity needs Kubernetes 1.34 with "
+        "DRAConsumableCapacity; on by default since 1.36"
+    )
+    assert finding.releases == ("1.34", "1.35")
+    assert '"kubernetes": [\n      "1.34",\n      "1.35"\n    ]' in format_json([finding])
+
+
+def test_a_problem_of_all_releases_is_reported_once_without_their_names() -> None:
+    (finding,) = compared(claim("deviceClassName: gpu\ncount: -1"))
+
+    assert "in Kubernetes" not in finding.message
+    assert finding.releases == ()
+
+
+def test_a_gate_that_a_release_does_not_have_needs_an_upgrade() -> None:
+    (old,) = found(DERIVED, LintContext(release=OLD))
+    (newer,) = found(DERIVED, LintContext(release=Release.of(KubernetesVersion(1, 37))))
+
+    needed = f"derivedAttributes needs Kubernetes {GATES['DRADerivedAttributes'].need('DRADerivedAttributes')}"
+    assert old.message == newer.message
+    assert old.message.endswith(needed)
+    assert old.help == "upgrade the cluster to Kubernetes 1.37 or newer with --feature-gates=DRADerivedAttributes=true"
+    assert newer.help.startswith("start the API server with --feature-gates=DRADerivedAttributes=true")
+
+
+def test_a_gate_that_is_on_later_suggests_the_upgrade_or_the_gate() -> None:
+    (finding,) = found(SHARED, LintContext(release=OLD))
+
+    assert finding.help == (
+        "start the API server with --feature-gates=DRAConsumableCapacity=true, or upgrade the cluster to Kubernetes "
+        "1.36; --alpha checks for an API server that has it"
+    )
+
+
+def test_a_version_that_a_release_has_removed_is_an_error_with_the_conversion() -> None:
+    (before,) = found(OLD_VERSION, LintContext(release=Release.of(KubernetesVersion(1, 37))))
+    (after,) = found(OLD_VERSION, LintContext(release=NEW))
+
+    assert (before.rule, before.level) == ("deprecated-version", "warning")
+    assert "from Kubernetes 1.38 on not at all" in before.message
+    assert (after.rule, after.level) == ("unknown-kind", "error")
+    assert after.message == "Kubernetes 1.38 does not serve DeviceClass in resource.k8s.io/v1beta1"
+    assert after.help == "write apiVersion: resource.k8s.io/v1"
+    assert after.fix is not None
+
+
+def test_the_oldest_release_on_which_all_works_is_named() -> None:
+    assert oldest(PLAIN) == "the oldest release on which all of it works is Kubernetes 1.34"
+    assert oldest(PLAIN, SHARED) == "the oldest release on which all of it works is Kubernetes 1.36"
+
+
+def test_objects_that_need_a_gate_work_on_no_release_by_default() -> None:
+    assert oldest(DERIVED).startswith("all of it works on no release of Kubernetes 1.34 to 1.38 with its default")
+
+
+def test_releases_between_which_all_works_are_named_if_the_newest_is_not_one() -> None:
+    objects = objects_on_releases([SourceFile("a.yaml", PLAIN)], RELEASES)
+    broken = [type(each)(each.file, each.title, {**each.verdicts, NEW.version: "no"}) for each in objects]
+
+    assert format_oldest(broken, RELEASES) == "all of it works only on Kubernetes 1.34 to 1.37"
+
+
+def test_helm_templates_are_counted_as_not_checked() -> None:
+    files = [SourceFile("a.yaml", PLAIN, explicit=False), SourceFile("b.yaml", "a: {{ .Values.b }}{{", explicit=False)]
+
+    assert unrendered(files) == 1
+    assert format_unrendered(1).startswith("1 Helm template is not checked: render the chart, as in 'helm template ")
+    assert not format_unrendered(unrendered(files[:1]))
+
+
+def test_the_table_has_the_objects_that_do_not_work_everywhere() -> None:
+    files = [SourceFile("a.yaml", f"{PLAIN}---\n{SHARED.replace('lunch', 'dinner')}")]
+
+    lines = list(format_releases(objects_on_releases(files, RELEASES), RELEASES))
+
+    assert [line.split() for line in lines] == [
+        ["works", "on", "Kubernetes", "1.34", "1.35", "1.36", "1.37", "1.38"],
+        ["a.yaml", "ResourceClaim", "dinner", "drops", "drops", "yes", "yes", "yes"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("minors", "text"),
+    [
+        ([34], "1.34"),
+        ([34, 35], "1.34 and 1.35"),
+        ([34, 35, 36], "1.34 to 1.36"),
+        ([34, 36, 37], "1.34, 1.36 and 1.37"),
+        ([34, 35, 36, 38], "1.34 to 1.36 and 1.38"),
+    ],
+)
+def test_runs_of_releases_are_shortened(minors: list[int], text: str) -> None:
+    assert named_releases([KubernetesVersion(1, minor) for minor in minors]) == text
+
+
+PLURALS = {"ResourceClaim": "namespaces/default/resourceclaims", "DeviceClass": "deviceclasses"}
+SLICE = """
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceSlice
+    metadata: {name: s}
+    spec:
+      driver: gpu.example.com
+      nodeName: node-1
+      pool: {name: node-1, generation: 1, resourceSliceCount: 1}
+      devices: [{name: gpu-0, BODY}]
+"""
+ADMITTED = {
+    "plain": PLAIN,
+    "shared": SHARED,
+    "derived": DERIVED,
+    "distinct": claim(extra="constraints: [{distinctAttribute: gpu.example.com/id}]"),
+    "extended name": device_class() + "  extendedResourceName: example.com/gpu\n",
+    "removed version": OLD_VERSION,
+    "lists": device_class('device.driver == "a" && device.attributes["a"].b.includes("c")'),
+    "negative count": claim("deviceClassName: gpu\ncount: -1"),
+    "taints": SLICE.replace("BODY", "taints: [{key: a, effect: NoSchedule}]"),
+    "fraction": SLICE.replace(
+        "BODY",
+        "allowMultipleAllocations: true, capacity: {a: {value: '2', requestPolicy: "
+        "{default: 500m, validRange: {min: 500m, step: 500m}}}}",
+    ),
+    "binding": SLICE.replace("BODY", "bindingConditions: [a], bindingFailureConditions: [b]"),
+}
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: str(release.version))
+async def test_the_verdict_is_that_of_the_api_server_of_the_release(release: Release) -> None:
+    """An object that works is stored as written, one with dropped fields without them, the others are not stored."""
+    async with ApiServer(gates=release) as server, aiohttp.ClientSession(server.url) as session:
+        for name, text in ADMITTED.items():
+            document = yaml.safe_load(textwrap.dedent(text))
+            [judged] = objects_on_releases([SourceFile("a.yaml", textwrap.dedent(text))], [release])
+            plural = PLURALS.get(document["kind"], "resourceslices")
+            path = f"/apis/{document['apiVersion']}/{plural}"
+            async with session.post(path, json={**document, "metadata": {"generateName": "a-"}}) as answer:
+                stored: dict[str, Any] = await answer.json(content_type=None) if answer.status == 201 else {}
+            verdict = "no" if not stored else "yes" if _contains(stored["spec"], document["spec"]) else "drops"
+            assert (name, judged.verdicts[release.version]) == (name, verdict)
+
+
+def _contains(stored: Any, written: Any) -> bool:
+    """Return whether a stored value has everything that was written, besides defaults."""
+    if written in ([], {}):
+        return not stored
+    if isinstance(written, dict):
+        return isinstance(stored, dict) and all(_contains(stored.get(key), each) for key, each in written.items())
+    if isinstance(written, list):
+        return isinstance(stored, list) and len(stored) == len(written) and all(map(_contains, stored, written))
+    return bool(stored == written)
