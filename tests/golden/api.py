@@ -43,13 +43,13 @@ def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
 
 
 def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, words: list[str]) -> Line:
-    comparison = _Comparison(words)
+    comparison = Comparison(words)
     got = runner.run(replayer.answers(line))
     steps = [comparison.answer(step, answer) for step, answer in zip(line["steps"], got, strict=True)]
     return line | {"steps": steps}
 
 
-class _Comparison:
+class Comparison:
     """Normalizes our answers to one line as far as they agree; notes different texts."""
 
     def __init__(self, words: list[str]) -> None:
