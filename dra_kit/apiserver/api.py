@@ -37,14 +37,14 @@ from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import NEWEST, Change, Release
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import decode, prune, reaches_raw
 from dra_kit.kubernetes.values.json import Object, escape_html, go_json
 
-SERVER_VERSION: Final = "v1.37.1"
-"""The release of Kubernetes that the server serves."""
+SERVER_VERSION: Final = NEWEST.published
+"""The version of a server of the newest release."""
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
     *SERVICE_KINDS,
@@ -103,10 +103,12 @@ class ApiResponse(Struct):
     listed: Sequence[StoredObject] = ()
 
 
-def created(warnings: Sequence[str] = ()) -> ApiResponse:
-    """Return the Status of a successful POST to a subresource."""
-    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return ApiResponse(status, 201, warnings=warnings)
+def success(release: Release, written: Object, **more: Any) -> Object:
+    """Return the Status that confirms a change instead of the object as it was written."""
+    metadata = {}
+    if release.version.has(Change.STATUSES_HAVE_VERSIONS):
+        metadata["resourceVersion"] = written["metadata"]["resourceVersion"]
+    return {"kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Success", **more}
 
 
 def encode(value: object) -> bytes:
@@ -195,7 +197,6 @@ class Api:
     """One cluster's API.
 
     Attributes:
-        emulated: the release that ``/version`` says is emulated; empty for that of the server.
         pod_log: returns the logs of containers; None if the cluster runs no containers.
         pod_streams: connects clients with containers; None if the cluster runs no containers.
     """
@@ -204,7 +205,6 @@ class Api:
     admission: AdmissionPlugin
     registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)
-    emulated: str = ""
     pod_log: PodLogSource | None = None
     pod_streams: PodStreams | None = None
     rbac: Rbac = dataclasses.field(init=False)
@@ -362,12 +362,12 @@ class RuntimeConfig(Struct, frozen=True):
         is_served = self.explicit.get(f"{kind.group}/{version}", is_served)
         return self.explicit.get(f"{kind.group}/{version}/{kind.plural}", is_served)
 
-    def served(self) -> Iterator[Kind]:
-        """Yield the built-in kinds with their served versions only; without any, they are not in the API."""
-        for kind in KINDS:
+    def served(self, release: Release) -> Iterator[Kind]:
+        """Yield the built-in kinds that a release serves, with their served versions only."""
+        for kind in (kind.in_release(release) for kind in KINDS if not kind.gate or kind.gate in release):
             types = {version: name for version, name in kind.types.items() if self.serves(kind, version)}
             if types:
-                yield replace(kind, types=types, storage=kind.storage_api_version, storage_type=kind.stored_type)
+                yield replace(kind, types=types)
 
     def switched_off(self) -> list[str]:
         """Return ``<group>/<version>`` of built-in kinds that would be served by default, without a feature gate."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from dra_kit.apiserver import openapi
-from dra_kit.apiserver.api import SERVER_VERSION, encode, encode_yaml
+from dra_kit.apiserver.api import encode, encode_yaml
 from dra_kit.apiserver.kinds.custom_resources import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
 from dra_kit.apiserver.requests import (
@@ -32,23 +32,23 @@ from dra_kit.apiserver.requests import (
     preferred_media_type,
 )
 from dra_kit.apiserver.reviews import REVIEWS
-from dra_kit.apiserver.status_errors import method_not_allowed, no_such_resource
+from dra_kit.apiserver.status_errors import StatusError, method_not_allowed, no_such_resource
 from dra_kit.apiserver.subresources import STATUS_VERBS, SUBRESOURCES
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.values.json import Object
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _ORDER: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 
 
-def version_info(emulated: str = "") -> Object:
-    """Return the document at ``/version``; ``emulated`` is the release that the server emulates, such as ``1.36``."""
-    major, minor, _ = SERVER_VERSION.removeprefix("v").split(".")
-    emulated_major, _, emulated_minor = (emulated or f"{major}.{minor}").partition(".")
+def version_info(version: KubernetesVersion) -> Object:
+    """Return the document at ``/version``."""
+    major, minor = map(str, version)
     return {
-        "major": major, "minor": minor, "emulationMajor": emulated_major, "emulationMinor": emulated_minor,
-        "minCompatibilityMajor": major, "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": SERVER_VERSION,
-        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
-        "compiler": "gc", "platform": "linux/amd64",
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": str(version.before.minor),
+        "gitVersion": version.published, "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "", "compiler": "gc", "platform": "linux/amd64",
     }  # fmt: skip
 
 
@@ -178,32 +178,32 @@ def _aggregated_resources(registry: KindRegistry, name: str, version: str) -> It
     yield from by_name.values()
 
 
-def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest, emulated: str = "") -> web.Response:
-    """Return the response to a request for a path that is not a resource; ``emulated`` as in :func:`version_info`.
+def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest, release: Release) -> web.Response:
+    """Return the response to a request for a path that is not a resource.
 
     Raises:
         StatusError: 404, 405 or 406.
     """
-    if (answer := serve_health(raw)) is not None:
+    if (answer := serve_health(raw, release)) is not None:
         return answer
     path = raw.rel_url.raw_path.rstrip("/") or "/"
     if path.startswith("/openapi/") and raw.method not in {"GET", "HEAD"}:
         raise method_not_allowed()
     if path == "/openapi/v3":
         # the API server sends the index of its documents as text
-        return web.Response(text=json.dumps(openapi.openapi_index(registry, groups(registry))))
+        return web.Response(text=json.dumps(openapi.openapi_index(registry, groups(registry), release)))
     if path == "/openapi/v2":
         if "protobuf" in raw.headers.get("Accept", ""):
-            return web.Response(body=openapi.openapi_v2_protobuf(), headers={"Content-Type": openapi.PROTOBUF})
-        return web.Response(body=openapi.openapi_v2_json(), headers={"Content-Type": JSON})
+            return web.Response(body=openapi.openapi_v2_protobuf(release), headers={"Content-Type": openapi.PROTOBUF})
+        return web.Response(body=openapi.openapi_v2_json(release), headers={"Content-Type": JSON})
     if path.startswith("/openapi/v3/"):
-        described = openapi.openapi_document(registry, groups(registry), path.removeprefix("/openapi/v3/"))
+        described = openapi.openapi_document(registry, groups(registry), path.removeprefix("/openapi/v3/"), release)
         if described is None:
             return web.Response(status=404, headers={"Content-Type": ""})
         return web.Response(body=encode(described), headers={"Content-Type": JSON})
-    document = _discovery(registry, path, raw, emulated)
+    document = _discovery(registry, path, raw, release)
     if document is None:
-        return page_not_found()
+        return page_not_found(release)
     kind = _AGGREGATED["as"] if document.get("kind") == _AGGREGATED["as"] else ""
     media_type = preferred_media_type(raw.headers.get("Accept", ""), kind)
     content_type = media_type
@@ -213,12 +213,18 @@ def serve_non_resource(registry: KindRegistry, raw: web.BaseRequest, emulated: s
     return web.Response(body=content, headers={"Content-Type": content_type})
 
 
-def page_not_found() -> web.Response:
-    """Return the response to a request for a path or a group that is not served."""
+def page_not_found(release: Release) -> web.Response:
+    """Return the response to a request for a path or a group that is not served.
+
+    Raises:
+        StatusError: it is this 404.
+    """
+    if release.version.has(Change.UNKNOWN_PATHS_GET_A_STATUS):
+        raise StatusError(404, "NotFound", "404 page not found")
     return web.Response(text="404 page not found\n", status=404)
 
 
-def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest, emulated: str) -> Object | None:
+def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest, release: Release) -> Object | None:
     """Return a document; None if there is none at the path.
 
     The lists of groups and a group are answered whatever the method is.
@@ -230,7 +236,7 @@ def _discovery(registry: KindRegistry, path: str, raw: web.BaseRequest, emulated
         case ["version"]:
             _check_method(raw)
             check(accept, (JSON,))
-            return version_info(emulated)
+            return version_info(release.version)
         case [("api" | "apis") as root]:
             if root == "api":
                 _check_method(raw)
@@ -292,13 +298,17 @@ _CHECKS: Final[Mapping[str, tuple[str, ...]]] = {
 """What each path asks about; the server answers, so that all is well."""
 
 
-def serve_health(raw: web.BaseRequest) -> web.Response | None:
-    """Return the response to a request with any method; None for another path."""
+def serve_health(raw: web.BaseRequest, release: Release) -> web.Response | None:
+    """Return the response to a request with any method; None for another path.
+
+    Raises:
+        StatusError: 404.
+    """
     _, name, *check = raw.rel_url.raw_path.split("/", 2)
     if name not in _CHECKS:
         return None
     if check and check[0] not in _CHECKS[name]:
-        return web.Response(text="404 page not found\n", status=404)
+        return page_not_found(release)
     query = Query.parse(raw.rel_url.raw_query_string)
     if check or "verbose" not in query.values:
         return web.Response(text="ok")

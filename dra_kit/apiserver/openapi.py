@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from dra_kit.apiserver.api import SERVER_VERSION, encode
+from dra_kit.apiserver.api import encode
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
 from dra_kit.kubernetes.values.json import Object
@@ -57,11 +58,11 @@ _ALWAYS: Final = ("meta/v1.APIResourceList", "meta/v1.DeleteOptions", "meta/v1.P
 _PATCH_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
-def openapi_index(registry: KindRegistry, groups: Mapping[str, Sequence[str]]) -> Object:
+def openapi_index(registry: KindRegistry, groups: Mapping[str, Sequence[str]], release: Release) -> Object:
     """Return the document at ``/openapi/v3``: the address of each group's version; ``groups`` are those served."""
     addresses = {}
     for path in sorted(_paths(groups)):
-        content = openapi_document(registry, groups, path)
+        content = openapi_document(registry, groups, path, release)
         digest = hashlib.sha512(encode(content)).hexdigest().upper()
         addresses[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
     return {"paths": addresses}
@@ -72,7 +73,9 @@ def _paths(groups: Mapping[str, Sequence[str]]) -> list[str]:
     return ["version", "api", "api/v1", "apis", *(f"apis/{name}" for name in [*groups, *versions])]
 
 
-def openapi_document(registry: KindRegistry, groups: Mapping[str, Sequence[str]], path: str) -> Object | None:
+def openapi_document(
+    registry: KindRegistry, groups: Mapping[str, Sequence[str]], path: str, release: Release
+) -> Object | None:
     """Return the document of ``api/v1`` or ``apis/<group>/<version>``; one without schemas for the other paths."""
     if path not in _paths(groups):
         return None
@@ -80,7 +83,7 @@ def openapi_document(registry: KindRegistry, groups: Mapping[str, Sequence[str]]
     kinds = [kind for kind in registry if kind.group == group and version in kind.types]
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": SERVER_VERSION},
+        "info": {"title": "Kubernetes", "version": release.version.published},
         "paths": {address: item for kind in kinds for address, item in _operations(kind, version)},
         "components": {"schemas": _schemas(kinds, version)},
     }
@@ -242,15 +245,15 @@ _SWAGGER, _INFO, _PATHS = 1, 2, 8
 _TITLE, _VERSION = 1, 2
 
 
-def openapi_v2_json() -> bytes:
+def openapi_v2_json(release: Release) -> bytes:
     """Return the document as JSON."""
-    document: dict[str, Any] = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": SERVER_VERSION}}
-    return json.dumps(document | {"paths": {}}).encode()
+    info = {"title": "Kubernetes", "version": release.version.published}
+    return json.dumps({"swagger": "2.0", "info": info, "paths": {}}).encode()
 
 
-def openapi_v2_protobuf() -> bytes:
+def openapi_v2_protobuf(release: Release) -> bytes:
     """Return the document in protobuf."""
-    info = _field(_TITLE, b"Kubernetes") + _field(_VERSION, SERVER_VERSION.encode())
+    info = _field(_TITLE, b"Kubernetes") + _field(_VERSION, release.version.published.encode())
     return _field(_SWAGGER, b"2.0") + _field(_INFO, info) + _field(_PATHS, b"")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -186,18 +186,25 @@ CONTINUE_EXPIRED: Final = (
 )
 
 
-def parse_resource_version(text: str, *, code: int) -> int:
+def parse_resource_version(text: str, refusal: Callable[[FieldError], StatusError]) -> int:
     """Return a resource version; empty is 0.
 
     Raises:
-        StatusError: the text is not a number; with the given code, which is 400 for lists, 500 elsewhere.
+        StatusError: the text is not a number of 64 bits; as ``refusal`` words it.
     """
     if not text:
         return 0
-    if not text.isdecimal():
-        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise bad_request(f"invalid resource version: {message}") if code == 400 else StatusError(code, "", message)
+    problem = ""
+    if not (text.isascii() and text.isdecimal()):
+        problem = "invalid syntax"
+    elif len(text) > _VERSION_DIGITS or int(text) >= 1 << 64:
+        problem = "value out of range"
+    if problem:
+        raise refusal(invalid("resourceVersion", text, f"strconv.ParseUint: parsing {go_quote(text)}: {problem}"))
     return int(text)
+
+
+_VERSION_DIGITS: Final = 20
 
 
 def too_large(asked: int, current: int) -> StatusError:

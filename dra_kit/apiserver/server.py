@@ -54,14 +54,15 @@ CONTEXT: Final = "dra-kit"
 class ApiServer:
     """A Kubernetes API server that stores its objects in memory; ``async with`` starts and stops it.
 
-    It stores, validates and announces objects as Kubernetes 1.37 does. It neither schedules pods nor runs containers.
+    It stores, validates and announces objects as one release of Kubernetes does. It neither schedules pods nor
+    runs containers.
 
     Args:
         host: the address to listen on.
         port: the port; 0 for a free one.
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
         authenticator: authenticates requests; without it, every client is the administrator.
-        gates: feature gates.
+        gates: the release, with its feature gates.
         runtime_config: which versions are served.
         garbage_collection: delete dependents of deleted objects and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
@@ -89,7 +90,7 @@ class ApiServer:
         self.socket: Path | None = None
         self._admission = AdmissionChain()
         gates, runtime_config = gates or Release.of(), runtime_config or RuntimeConfig()
-        registry = KindRegistry(kind for kind in runtime_config.served() if not kind.gate or kind.gate in gates)
+        registry = KindRegistry(runtime_config.served(gates))
         self.api: Api = Api(gates, self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)
         self._authenticator = authenticator

@@ -41,13 +41,8 @@ class StatusError(Exception):
         return status | {"code": self.code}
 
 
-def success_status(name: str, group: str, resource: str, uid: str) -> Object:
-    """Return the Status with which some kinds confirm a deletion."""
-    details = _subject(group, resource, name) | {"uid": uid}
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-
-def _subject(group: str, resource: str, name: str) -> Object:
+def subject(group: str, resource: str, name: str) -> Object:
+    """Return the details of a Status about an object, without what is empty."""
     return {key: value for key, value in (("name", name), ("group", group), ("kind", resource)) if value}
 
 
@@ -58,7 +53,7 @@ def _qualified(group: str, resource: str) -> str:
 def not_found(group: str, resource: str, name: str) -> StatusError:
     """Return 404 for an object."""
     message = f'{_qualified(group, resource)} "{name}" not found'
-    return StatusError(404, "NotFound", message, _subject(group, resource, name))
+    return StatusError(404, "NotFound", message, subject(group, resource, name))
 
 
 def no_such_resource() -> StatusError:
@@ -74,7 +69,7 @@ def already_exists(group: str, resource: str, name: str, *, deleted: bool, gener
     message = f'{_qualified(group, resource)} "{name}" already exists'
     if deleted:
         message = f"object is being deleted: {message}"
-    details = _subject(group, resource, name)
+    details = subject(group, resource, name)
     if generated:
         message += ", the server was not able to generate a unique name for the object"
         details["retryAfterSeconds"] = 1
@@ -84,7 +79,7 @@ def already_exists(group: str, resource: str, name: str, *, deleted: bool, gener
 def conflict(group: str, resource: str, name: str, cause: str) -> StatusError:
     """Return 409 for an object that differs from the client's expectation."""
     message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {cause}'
-    return StatusError(409, "Conflict", message, _subject(group, resource, name))
+    return StatusError(409, "Conflict", message, subject(group, resource, name))
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -98,14 +93,14 @@ def bad_request(message: str) -> StatusError:
 def forbidden_object(group: str, resource: str, name: str, cause: str) -> StatusError:
     """Return 403 by a rule of admission."""
     message = f'{_qualified(group, resource)} "{name}" is forbidden: {cause}'
-    return StatusError(403, "Forbidden", message, _subject(group, resource, name))
+    return StatusError(403, "Forbidden", message, subject(group, resource, name))
 
 
 def unauthorized_for(group: str, resource: str, name: str, cause: str) -> StatusError:
     """Return 403 by an authorizer; of a whole collection without a name."""
     shown = f' "{name}"' if name else ""
     message = f"{_qualified(group, resource)}{shown} is forbidden: {cause}"
-    return StatusError(403, "Forbidden", message, _subject(group, resource, name))
+    return StatusError(403, "Forbidden", message, subject(group, resource, name))
 
 
 def forbidden_path(cause: str) -> StatusError:
@@ -124,7 +119,7 @@ def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError
     listed = next(iter(by_text)) if len(by_text) == 1 else f"[{', '.join(by_text)}]"
     qualified = f"{kind}.{group}" if group else kind
     causes = [{"reason": error.kind.value, "message": error.body, "field": error.path} for error in by_text.values()]
-    details = _subject(group, kind, name) | {"causes": causes}
+    details = subject(group, kind, name) | {"causes": causes}
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
 
 

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
-from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, created, encode, now, time_text
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, encode, now, success, time_text
 from dra_kit.apiserver.authentication import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.authorization import AuthorizationAttributes
 from dra_kit.apiserver.kinds.kind import Kind, Strategy, StrategyContext
@@ -290,9 +290,10 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
             raise precondition_failed(kind, kind.key(request.target.namespace, name), shown, given, real)
     if (cause := _hindrance(pod)) is not None:
         raise conflict("", "pods/binding", name, cause)
+    bound = _bound_pod(pod, binding)
     if not options.dry_run:
-        api.storage.update(kind.resource, kind.key(request.target.namespace, name), _bound_pod(pod, binding))
-    return created(context.warnings)
+        bound = api.storage.update(kind.resource, kind.key(request.target.namespace, name), bound).object
+    return ApiResponse(success(api.gates, bound, code=201), 201, warnings=context.warnings)
 
 
 def _check_binding(binding: Object, request: ApiRequest) -> None:
@@ -390,8 +391,9 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
         )
         key = kind.key(request.target.namespace, request.target.name)
         api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
-    delete_stored(api, kind, api.stored(kind, request.target), parsed, context)  # admission saw the eviction
-    return created(context.warnings)
+    # admission saw the eviction
+    deleted, _ = delete_stored(api, kind, api.stored(kind, request.target), parsed, context)
+    return ApiResponse(success(api.gates, deleted, code=201), 201, warnings=context.warnings)
 
 
 _AUTHENTICATION: Final = "authentication.k8s.io"

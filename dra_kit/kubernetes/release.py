@@ -38,6 +38,11 @@ class KubernetesVersion(NamedTuple):
         return self.minor >= _CHANGED[change]
 
     @property
+    def published(self) -> str:
+        """The version of a binary of this release, as ``/version`` and Nodes have it: ``v1.37.1``."""
+        return _PUBLISHED.get(self.minor, f"v{self}.0")
+
+    @property
     def before(self) -> KubernetesVersion:
         """The release before this one."""
         return KubernetesVersion(self.major, self.minor - 1)
@@ -53,6 +58,8 @@ NEWEST: Final = KubernetesVersion(1, 37)
 
 
 _VERSION: Final = re.compile(r"v?1\.(?P<minor>[0-9]{1,3})(?![0-9])")
+_PUBLISHED: Final = {34: "v1.34.2", 36: "v1.36.2", 37: "v1.37.1", 38: "v1.38.0-beta.0"}
+"""The versions whose answers are known, by minor release."""
 
 
 class Change(Enum):
@@ -92,6 +99,18 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
+    REMOVALS_TAKEN_BACK = auto()
+    """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
+    UNKNOWN_PATHS_GET_A_STATUS = auto()
+    """The API server answers a path that it does not serve with a Status; before, with text."""
+    WRONG_VERSIONS_ARE_INVALID = auto()
+    """The API server refuses to get an object at a ``resourceVersion`` that is no number with 422; before, with 500."""
+    STATUSES_HAVE_VERSIONS = auto()
+    """A Status that confirms a deletion, an eviction or a binding has the resource version of that change."""
+    LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS = auto()
+    """The update that removes an object answers with the resource version of the deletion; before, with the former."""
+    IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
+    """An error about immutable metadata has the value null; before, the refused one."""
 
 
 _CHANGED: Final = {
@@ -112,6 +131,12 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
+    Change.REMOVALS_TAKEN_BACK: 38,
+    Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
+    Change.WRONG_VERSIONS_ARE_INVALID: 38,
+    Change.STATUSES_HAVE_VERSIONS: 38,
+    Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
+    Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
 }
 """The first minor release with each change."""
 

@@ -124,7 +124,6 @@ class ClusterCopy(Struct, frozen=True):
                 f"{self.source}: {_title(taken[-1])} is corrupt: {error}; save it again, with dra-kit snapshot or "
                 "kubectl get -o yaml"
             ) from None
-        api.emulated = self.version
 
     @property
     def first_node(self) -> int:

@@ -1,14 +1,14 @@
-"""Requests and answers of a Kubernetes 1.37.1 API server, replayed against the embedded one."""
+"""Requests and answers of Kubernetes API servers, replayed against the embedded one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from dra_kit.kubernetes.release import Release
-from tests.golden.api_client import Replayer, expand
+from tests.golden.api_client import REQUEST, Replayer, expand
 from tests.golden.api_fit import MISSING, Fitting
 from tests.golden.kind import Case, Line
 
@@ -29,12 +29,35 @@ def recognises(line: Line) -> bool:
     return {"id", "gates", "steps"} <= line.keys()
 
 
+def for_release(former: Iterable[Line], changed: Iterable[Line]) -> list[Line]:
+    """Return the lines of a file as a release answers them that changed some of those before, and serves no v1beta1."""
+    lines = {line["id"]: _without_removed(line) for line in former}
+    return list((lines | {line["id"]: line for line in changed}).values())
+
+
+_REMOVED: Final = "/apis/resource.k8s.io/v1beta1/"
+
+
+def _without_removed(line: Line) -> Line:
+    """Return a line that asks for a removed version with these requests only, which find nothing."""
+    asking = [
+        {key: step[key] for key in step.keys() & REQUEST} | {"keep": "status", "status": 404}
+        for step in line["steps"] if _REMOVED in step.get("path", "")
+    ]  # fmt: skip
+    return {**line, "steps": asking} if asking else line
+
+
+def _without_former(line: Line) -> Line:
+    """Return a line without the answers of the release before."""
+    return {**line, "steps": [{key: step[key] for key in step if key != "was"} for step in line["steps"]]}
+
+
 def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     """Replay each line against an empty server; a watch ends after all its events."""
     with asyncio.Runner() as runner:
-        replayer = Replayer()
+        replayer = Replayer(release.version)
         try:
-            for line in lines:
+            for line in map(_without_former, lines):
                 words: list[str] = []
                 observe = partial(_observe, runner, replayer, expand(line), words)
                 yield Case(line["id"], expand(line), observe, words)

@@ -16,7 +16,7 @@ from yarl import URL
 
 from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from tests.golden.kind import Line
 
 _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")
@@ -48,9 +48,10 @@ def _with_texts(value: Any, changed: Callable[[str], str]) -> Any:
 
 
 class Replayer:
-    """Embedded servers by set of gates, emptied before each line."""
+    """Embedded servers of a release by set of gates, emptied before each line."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: KubernetesVersion) -> None:
+        self._version = version
         self._servers: dict[str, ApiServer] = {}
         self._session: aiohttp.ClientSession | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -75,7 +76,7 @@ class Replayer:
 
     async def _server(self, gates: str) -> ApiServer:
         if gates not in self._servers:
-            chosen = Release.alpha() if gates == "alpha" else Release.of()
+            chosen = (Release.alpha if gates == "alpha" else Release.of)(self._version)
             server = ApiServer(gates=chosen, runtime_config=ALL_VERSIONS, garbage_collection=False)
             self._servers[gates] = await self._stack.enter_async_context(server)
         return self._servers[gates]

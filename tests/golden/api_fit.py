@@ -72,7 +72,7 @@ class Fitting:
             return False
         for name, value in zip(names, found.groups(), strict=True):
             if ":" in name:
-                if value in self._values.values() and not name.startswith("rv"):
+                if value in self._values.values():
                     return False
                 self._values[name] = value
         return True

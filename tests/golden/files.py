@@ -54,10 +54,15 @@ def stem(path: Path) -> str:
 
 
 def release_of(path: Path) -> Release:
-    """Return the release from which a file was recorded: its folder's name, as in ``1.38/cel.jsonl``, else 1.37."""
-    with contextlib.suppress(ValueError):
-        return Release.parse(path.absolute().parent.name)
+    """Return the release from which a file was recorded: a folder's name, as in ``1.38/api/H-new.jsonl``, else 1.37."""
+    for folder in path.absolute().parents[:_LEVELS]:
+        with contextlib.suppress(ValueError):
+            return Release.parse(folder.name)
     return RECORDED
+
+
+_LEVELS: Final = 2
+"""A release's folder has files, and folders with files."""
 
 
 RECORDED: Final = Release.parse("1.37")

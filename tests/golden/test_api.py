@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
+from dra_kit.kubernetes.release import Release
 from tests.golden import api
 from tests.golden.files import cases, read, stem, title
 from tests.golden.pins import pinned
@@ -14,7 +15,12 @@ from tests.golden.report import Agreement
 
 SLOW = "E-costs"
 """Takes seconds: ``make test-processes`` replays it."""
+NEXT = Release.parse("1.38")
 FILES = {stem(path): path for path in pinned("golden/api/[A-CE-G]-*") if stem(path) != SLOW}
+CHANGED = {stem(path): path for path in pinned("golden/1.38/api/*")}
+"""What Kubernetes 1.38 answers otherwise, and what only it was asked."""
+ASKED_AGAIN = CHANGED.keys() | {name for name in FILES if name.startswith(("A-", "B-"))}
+"""The files whose requests were sent to Kubernetes 1.38, too."""
 
 RecordProperty: TypeAlias = Callable[[str, object], None]
 
@@ -26,6 +32,19 @@ def test_answers_equal_real_api_server(name: str, record_property: RecordPropert
     agreement.add(name, cases(api, read(FILES[name])))
 
     record_property("golden", agreement.told(title(api, FILES[name])))
+    assert agreement.total > 0
+    assert [difference.id for difference in agreement.differences] == []
+    assert agreement.stale == []
+
+
+@pytest.mark.parametrize("name", sorted(ASKED_AGAIN))
+def test_answers_equal_those_of_the_next_release(name: str, record_property: RecordProperty) -> None:
+    agreement = Agreement()
+    former, changed = (read(files[name]) if name in files else [] for files in (FILES, CHANGED))
+
+    agreement.add(name, cases(api, api.for_release(former, changed), NEXT))
+
+    record_property("golden", agreement.told(f"1.38/api/{name}"))
     assert agreement.total > 0
     assert [difference.id for difference in agreement.differences] == []
     assert agreement.stale == []

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from typing_extensions import override
 
 from dra_kit.apiserver.authentication import ADMIN, User
 from dra_kit.apiserver.authorization import Rbac
 from dra_kit.apiserver.selectors import FieldReader, reader
 from dra_kit.apiserver.tables import AGE, NAME, Column
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
@@ -180,6 +181,34 @@ class PathSegmentNameStrategy(Strategy):
         return names.path_segment(name)
 
 
+class VersionLife(NamedTuple):
+    """When a version of a kind ends.
+
+    Attributes:
+        deprecated: the minor release since which its use is discouraged.
+        removed: the first minor release without it, as once announced.
+        taken_back: whether its removal is announced no more.
+    """
+
+    deprecated: int
+    removed: int
+    taken_back: bool = False
+
+    def is_over(self, now: KubernetesVersion) -> bool:
+        """Return whether a release does not serve the version any more."""
+        return self._announced(now) and now.minor >= self.removed
+
+    def deprecation(self, now: KubernetesVersion) -> str:
+        """Return what a release says about a version that is deprecated; empty for one that is not yet."""
+        if now.minor < self.deprecated:
+            return ""
+        told = f"deprecated in v1.{self.deprecated}+"
+        return f"{told}, unavailable in v1.{self.removed}+" if self._announced(now) else told
+
+    def _announced(self, now: KubernetesVersion) -> bool:
+        return not (self.taken_back and now.has(Change.REMOVALS_TAKEN_BACK))
+
+
 class Kind(Struct, frozen=True):
     """One kind, in all its served versions.
 
@@ -195,7 +224,8 @@ class Kind(Struct, frozen=True):
         deletion_status: whether a deletion is answered with a Status instead of the object.
         fields: what it can be selected by, beyond name and namespace.
         own_selectors: whether it names its version when it refuses a field selector.
-        deprecated: warning for each deprecated version.
+        deprecated: warning for each deprecated version that has no life.
+        lives: until when its versions are served, except those without an end.
         off_by_default: versions that are only served if the API server's runtime configuration asks for them.
         stored_as: the resource whose objects it shows, when that is another.
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
@@ -225,6 +255,7 @@ class Kind(Struct, frozen=True):
     own_selectors: bool = False
     columns: tuple[Column, ...] = (NAME, AGE)
     deprecated: Mapping[str, str] = field(default_factory=dict)
+    lives: Mapping[str, VersionLife] = field(default_factory=dict)
     off_by_default: tuple[str, ...] = ()
     stored_as: str = ""
     schemas: Mapping[str, Object] = field(default_factory=dict)
@@ -259,6 +290,18 @@ class Kind(Struct, frozen=True):
     def type_of(self, api_version: str) -> str:
         """Return the type of one of its served versions."""
         return self.types[api_version.rpartition("/")[2]]
+
+    def in_release(self, release: Release) -> Kind:
+        """Return the kind with the versions that a release serves, and the warnings about them."""
+        lives = {version: life for version, life in self.lives.items() if version in self.types}
+        warnings = {
+            version: f"{self.api_version(version)} {self.kind} is {told}"
+            for version, life in lives.items() if (told := life.deprecation(release.version))
+        }  # fmt: skip
+        gone = {version for version, life in lives.items() if life.is_over(release.version)}
+        types = {version: name for version, name in self.types.items() if version not in gone}
+        kept = {"storage": self.storage_api_version, "storage_type": self.stored_type}
+        return replace(self, types=types, deprecated={**self.deprecated, **warnings}, **kept)
 
     def key(self, namespace: str, name: str) -> str:
         """Return the storage key of an object."""

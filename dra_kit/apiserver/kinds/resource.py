@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from dra_kit.apiserver.authentication import NODE_NAME
 from dra_kit.apiserver.authorization import AuthorizationAttributes, AuthorizationDecision, denied
-from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext, readers
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext, VersionLife, readers
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, number_cell, text_cell, true_condition
 from dra_kit.kubernetes.resource import v1
@@ -175,22 +175,16 @@ def _completed(request: Object) -> str:
     return format_age(met.get("lastTransitionTime"), datetime.now(UTC)) if met else NONE
 
 
-# deprecated in, removed in; DeviceTaintRule is younger than its group
-_DEPRECATIONS: Final = {"v1beta1": ("1.35", "1.38"), "v1beta2": ("1.36", "1.39")}
-_TAINT_RULE_DEPRECATIONS: Final = {"v1alpha3": ("1.36", "1.39")}
+# DeviceTaintRule and ResourcePoolStatusRequest are younger than their group
+_LIVES: Final = {"v1beta1": VersionLife(35, 38), "v1beta2": VersionLife(36, 39)}
+_TAINT_RULE_LIVES: Final = {"v1beta2": VersionLife(39, 42), "v1alpha3": VersionLife(36, 39, taken_back=True)}
 
 
 def _kind(plural: str, kind: str, strategy: Strategy, *, served: tuple[str, ...], **more: Any) -> Kind:
-    deprecations = _TAINT_RULE_DEPRECATIONS if kind == "DeviceTaintRule" else _DEPRECATIONS
-    deprecated = {
-        version: f"{GROUP}/{version} {kind} is deprecated in v{since}+, unavailable in v{until}+"
-        for version, (since, until) in deprecations.items()
-        if version in served
-    }
-    more.setdefault("deprecated", deprecated)
     types = {version: f"resource/{version}.{kind}" for version in served}
     off = tuple(version for version in served if version != "v1")
-    return Kind(GROUP, plural, kind, types=types, strategy=strategy, off_by_default=off, **more)
+    lives = _TAINT_RULE_LIVES if kind == "DeviceTaintRule" else _LIVES
+    return Kind(GROUP, plural, kind, types=types, strategy=strategy, off_by_default=off, lives=lives, **more)
 
 
 _V1: Final = ("v1", "v1beta2", "v1beta1")
@@ -307,7 +301,7 @@ RESOURCE_API_KINDS: Final = (
                    Column("Effect", text_cell("spec.taint.effect")),
                    Column("TimeAdded", text_cell("spec.taint.timeAdded"), type="age"), AGE)),
     _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", ResourcePoolStatusRequestStrategy(),
-          served=("v1alpha3",), namespaced=False, status=True, unconditional_update=False, deprecated={},
+          served=("v1alpha3",), namespaced=False, status=True, unconditional_update=False,
           columns=(NAME, Column("Driver", text_cell("spec.driver")),
                    *(Column(name, _of_pools(number_cell(field))) for name, field in (
                        ("Total", "totalDevices"), ("Available", "availableDevices"), ("Allocated", "allocatedDevices"),

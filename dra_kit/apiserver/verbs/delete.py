@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, time_text
+from dra_kit.apiserver.api import AdmissionAttributes, Api, ApiRequest, ApiResponse, success, time_text
 from dra_kit.apiserver.kinds.kind import Kind, StrategyContext
 from dra_kit.apiserver.status_errors import (
     StatusError,
@@ -15,7 +15,7 @@ from dra_kit.apiserver.status_errors import (
     conflict,
     forbidden_object,
     invalid_object,
-    success_status,
+    subject,
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body
@@ -185,7 +185,8 @@ def _with_policy(finalizers: list[str], policy: str) -> list[str]:
 def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) -> ApiResponse:
     metadata = obj["metadata"]
     if gone and kind.deletion_status:
-        return ApiResponse(success_status(metadata["name"], kind.group, kind.plural, metadata["uid"]))
+        details = subject(kind.group, kind.plural, metadata["name"]) | {"uid": metadata["uid"]}
+        return ApiResponse(success(api.gates, obj, details=details))
     return ApiResponse(api.encoded_wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 

@@ -18,6 +18,7 @@ from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_r
 from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector
 from dra_kit.apiserver.status_errors import StatusError, bad_request, expired, invalid_object
 from dra_kit.apiserver.storage import INDEXED, Compacted, StorageChange, StoredObject
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
@@ -81,12 +82,31 @@ def get(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     Raises:
         StatusError: 404 or 504.
     """
-    revision = parse_resource_version(request.query.text("resourceVersion"), code=500)
+    target = request.target
+    revision = _wanted_revision(api, kind, request)
     if revision > api.storage.revision:
         raise too_large(revision, api.storage.revision)
-    target = request.target
     stored = api.stored(kind, target)
     return ApiResponse(api.encoded(kind, stored, target.api_version), kind=kind, items=[stored.object])
+
+
+def _wanted_revision(api: Api, kind: Kind, request: ApiRequest) -> int:
+    """Return the revision that an object is wanted of, or a later one; 0 for any.
+
+    Raises:
+        StatusError: it is no number.
+    """
+
+    def refusal(error: FieldError) -> StatusError:
+        if api.gates.version.has(Change.WRONG_VERSIONS_ARE_INVALID):
+            return invalid_object(kind.group, kind.plural, request.target.name, [error])
+        return _failed(error)
+
+    return parse_resource_version(request.query.text("resourceVersion"), refusal)
+
+
+def _failed(error: FieldError) -> StatusError:
+    return StatusError(500, "", str(error))
 
 
 def list_objects(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
@@ -137,7 +157,7 @@ def _page(api: Api, kind: Kind, query: Query, selection: ListSelection) -> _Page
     if token:
         revision, start = _read_token(token)
     else:
-        revision = parse_resource_version(version, code=400)
+        revision = parse_resource_version(version, lambda error: bad_request(f"invalid resource version: {error}"))
         if revision > storage.revision:
             raise too_large(revision, storage.revision)
         exact = match == "Exact" or (not match and limit and version not in {"", "0"})
@@ -230,7 +250,7 @@ class _Options(Struct):
         if text in {"", "0"} and not initial_given and not match:  # the default of such a watch
             initial_given, match = True, _NOT_OLDER
         cls._check(match, initial_given=initial_given, continued=bool(query.text("continue")))
-        version = parse_resource_version(text, code=500)
+        version = parse_resource_version(text, _failed)
         timeout = query.number("timeoutSeconds") or DEFAULT_TIMEOUT_SECONDS
         from_start = version == 0 and "sendInitialEvents" not in query.values
         return cls(version, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)

@@ -27,6 +27,7 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import read_object
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote, invalid
 from dra_kit.kubernetes.resource.new_object import apply_defaults
 from dra_kit.kubernetes.resource.validation.fields import validate_object_meta
@@ -242,7 +243,7 @@ async def replace_object(
         kind.strategy.permit(obj, old, context)
     obj = _prepared(write, obj, old, context)
     fill_for_update(obj, old)
-    errors = validate_update(obj, old) + validate(obj, kind)
+    errors = validate_update(obj, old, api.gates) + validate(obj, kind)
     if write.subresource == "status":
         errors += kind.strategy.validate_status(obj, old, context)
     else:
@@ -318,7 +319,9 @@ def _store(write: WriteRequest, stored: StoredObject, obj: Object, context: Stra
     )
     if finished:
         if not write.options.dry_run:
-            api.storage.delete(kind.resource, key)
+            deleted = api.storage.delete(kind.resource, key)
+            if api.gates.version.has(Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS):
+                meta["resourceVersion"] = str(deleted.revision)
         return write.answer(obj, context)
     if obj == stored.object:
         return write.answer(stored, context)
@@ -387,7 +390,7 @@ def validate(obj: Object, kind: Kind) -> list[FieldError]:
     return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=kind.strategy.name_problems)
 
 
-def validate_update(obj: Object, old: Object) -> list[FieldError]:
+def validate_update(obj: Object, old: Object, release: Release) -> list[FieldError]:
     """Check changed metadata: identity is immutable, and a deletion that has begun cannot be blocked."""
     metadata, before = obj["metadata"], old["metadata"]
     errors: list[FieldError] = []
@@ -399,4 +402,5 @@ def validate_update(obj: Object, old: Object) -> list[FieldError]:
             errors.append(forbidden("metadata.finalizers", detail))
     identity = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
     changed = [name for name in identity if metadata.get(name) != before.get(name)]
-    return errors + [invalid(f"metadata.{name}", metadata.get(name), IMMUTABLE) for name in changed]
+    shown = {} if release.version.has(Change.IMMUTABLE_METADATA_IS_NOT_SHOWN) else metadata
+    return errors + [invalid(f"metadata.{name}", shown.get(name), IMMUTABLE) for name in changed]
