@@ -302,8 +302,7 @@ BEFORE_FIRST_APPLY: Final = "before-first-apply"
 _UNOWNED: Final[frozenset[Path]] = frozenset({
     ("f:apiVersion",), ("f:kind",), ("f:metadata",),
     *(("f:metadata", f"f:{name}") for name in (
-        "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
-        "deletionTimestamp", "deletionGracePeriodSeconds")),
+        "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion")),
 })  # fmt: skip
 
 

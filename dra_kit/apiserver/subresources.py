@@ -389,8 +389,9 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
         conditions = _with_true_condition(
             status, "DisruptionTarget", reason="EvictionByEvictionAPI", message="Eviction API: evicting"
         )
-        key = kind.key(request.target.namespace, request.target.name)
-        api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
+        if conditions != status.get("conditions"):  # else nothing is written, as by any update without a change
+            key = kind.key(request.target.namespace, request.target.name)
+            api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
     # admission saw the eviction
     deleted, _ = delete_stored(api, kind, api.stored(kind, request.target), parsed, context)
     return ApiResponse(success(api.gates, deleted, code=201), 201, warnings=context.warnings)

@@ -134,11 +134,13 @@ class Change(Enum):
     UNKNOWN_PATHS_GET_A_STATUS = auto()
     """The API server answers a path that it does not serve with a Status; before, with text."""
     WRONG_VERSIONS_ARE_INVALID = auto()
-    """The API server refuses to get an object at a ``resourceVersion`` that is no number with 422; before, with 500."""
+    """The API server refuses to get an object at a ``resourceVersion`` that is not a number with 422, not 500."""
     STATUSES_HAVE_VERSIONS = auto()
     """A Status that confirms a deletion, an eviction or a binding has the resource version of that change."""
     LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS = auto()
     """The update that removes an object answers with the resource version of the deletion; before, with the former."""
+    ALL_CHANGEABLE_FIELDS_ARE_NAMED = auto()
+    """The error of a wrong update of a pod also names the fields that may change while it has scheduling gates."""
     IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
     """An error about immutable metadata has the value null; before, the refused one."""
 
@@ -181,6 +183,7 @@ _CHANGED: Final = {
     Change.WRONG_VERSIONS_ARE_INVALID: 38,
     Change.STATUSES_HAVE_VERSIONS: 38,
     Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
+    Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
     Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
 }
 """The first minor release with each change."""

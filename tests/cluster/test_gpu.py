@@ -39,6 +39,7 @@ from tests.cluster.node_driver import CDI_DIR, RealCluster, play
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.restaurant import Order, Restaurant, served_throughout
 from tests.support.files import files_below
+from tests.support.processes import processes
 
 WHOLE = FakeGpus("a100-40gb")
 MANY = FakeGpus("h100-x16")
@@ -342,15 +343,9 @@ CONFIRMED = (
 
 def daemon_processes(folder: Path) -> list[str]:
     """Command lines of the processes on this machine that use an MPS folder, except its clients."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment, command = ((process / name).read_bytes() for name in ("environ", "cmdline"))
-        except OSError:
-            continue  # it has ended
-        if f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}".encode() in environment.split(b"\0"):
-            found.append(command.replace(b"\0", b" ").decode())
-    return [command for command in found if "sleep" not in command]
+    mark = f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}"
+    commands = [process.command_line for process in processes() if mark in process.environment]
+    return [command for command in commands if "sleep" not in command]
 
 
 def left_on_the_node(node: GpuNode) -> list[str]:

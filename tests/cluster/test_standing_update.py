@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
 from tests.cluster.plane import Plane
 from tests.cluster.renamed import renamed_class
 from tests.cluster.restaurant import Order, Restaurant
+from tests.support.processes import processes
 
 NOT_PREPARED = "FailedPrepareDynamicResources"
 FAULTY = "/etc/faulty"
@@ -268,9 +268,9 @@ async def test_a_downgrade_that_waits_changes_nothing_and_the_next_update_is_ser
 def killed(driver: Deployed, update: Update) -> None:
     """End the older process as the kernel does; the kubelet starts its container again."""
     [pid] = [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/environ")
-        if f"DRA_POD_UID={update.serving}" in _environment(path) and _is_node(path.with_name("cmdline"))
+        process.pid
+        for process in processes()
+        if f"DRA_POD_UID={update.serving}" in process.environment and "node" in process.command
     ]
     os.kill(pid, signal.SIGKILL)
 
@@ -292,17 +292,3 @@ async def test_the_new_process_registers_at_once_when_the_older_one_is_gone(
         await asyncio.to_thread(wait_until, "it registers", lambda: new["metadata"]["uid"] in update.registered())
         await restaurant.leave("regular")
     await come_and_go(restaurant, "after")
-
-
-def _environment(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended
-        return []
-
-
-def _is_node(path: Path) -> bool:
-    try:
-        return b"node" in path.read_bytes().split(b"\0")
-    except OSError:
-        return False

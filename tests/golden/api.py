@@ -31,8 +31,8 @@ def recognises(line: Line) -> bool:
 
 def for_release(former: Iterable[Line], changed: Iterable[Line]) -> list[Line]:
     """Return the lines of a file as a release answers them that changed some of those before, and serves no v1beta1."""
-    lines = {line["id"]: _without_removed(line) for line in former}
-    return list((lines | {line["id"]: line for line in changed}).values())
+    lines = {line["id"]: line for line in former} | {line["id"]: line for line in changed}
+    return [_without_removed(line) for line in lines.values()]
 
 
 _REMOVED: Final = "/apis/resource.k8s.io/v1beta1/"
@@ -44,7 +44,7 @@ def _without_removed(line: Line) -> Line:
         {key: step[key] for key in step.keys() & REQUEST} | {"keep": "status", "status": 404}
         for step in line["steps"] if _REMOVED in step.get("path", "")
     ]  # fmt: skip
-    return {**line, "steps": asking} if asking else line
+    return {**line, "id": f"{line['id']} (removed)", "steps": asking} if asking else line
 
 
 def _without_former(line: Line) -> Line:

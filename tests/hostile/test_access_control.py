@@ -30,6 +30,7 @@ from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from tests.hostile.browser import visit
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.support.browser import browsing, chromium
+from tests.support.processes import children_of, processes
 from tests.unit.cli.cluster.saved import CLASS, claim
 from tests.unit.cli.kitchen import Kitchen, pod
 from tests.unit.sandbox.test_sandbox import Settings, new_driver
@@ -410,31 +411,12 @@ def command(kitchen: Kitchen, *arguments: str) -> str:
 
 def reapers(sandbox: int) -> list[int]:
     """Return the reapers that a sandbox has started."""
-    return [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/stat")
-        if (fields := _stat(path)) and fields[1] == str(sandbox) and b"reaper" in _read(path.with_name("cmdline"))
-    ]
+    return [child.pid for child in children_of(sandbox).values() if "reaper" in child.command_line]
 
 
 def asleep(nap: str) -> list[int]:
     """Return the processes that sleep for that many seconds, by their arguments."""
-    return [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if _read(path).split(b"\0")[1:2] == [nap.encode()] and (_stat(path.with_name("stat")) or ["Z"])[0] != "Z"
-    ]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
-def _stat(path: Path) -> list[str]:
-    return _read(path).decode(errors="replace").rpartition(")")[2].split()
+    return [process.pid for process in processes() if process.command[1:2] == (nap,) and process.state != "Z"]
 
 
 def wait_for(condition: Callable[[], object]) -> None:

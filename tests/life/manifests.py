@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from tests.support.processes import processes
 
 CLASS = "pan"
 
@@ -26,14 +27,7 @@ def device_class(driver: str) -> dict[str, Any]:
 
 def runs(name: str) -> bool:
     """Whether the container of an order runs on this machine, regardless of the status of its pod."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes()
-        except OSError:
-            continue  # it ended in the meantime
-        if _eater(name).encode() in command:
-            return True
-    return False
+    return any(_eater(name) in process.command_line for process in processes())
 
 
 def _eater(name: str) -> str:

@@ -21,7 +21,7 @@ from dra_kit.apiserver.node_authorization import MIRROR, spec_references
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, text_cell, true_condition
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     duplicate,
@@ -126,13 +126,9 @@ class PodStrategy(Strategy):
             return [forbidden("spec.containers", "pod updates may not add or remove containers")]
         errors = _new_gates(new_spec, old_spec)
         if _fixed(new_spec) != _fixed(old_spec):
-            detail = (
-                "pod updates may not change fields other than `spec.containers[*].image`,"
-                "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
-                "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
-                "previously negative)"
-            )
-            errors.append(forbidden("spec", detail))
+            whole = context.gates.version.has(Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED)
+            fields = ",".join((*_CHANGEABLE, *_CHANGEABLE_WITH_GATES) if whole else _CHANGEABLE)
+            errors.append(forbidden("spec", f"pod updates may not change fields other than {fields}"))
         return errors
 
     @override
@@ -145,6 +141,21 @@ class PodStrategy(Strategy):
             return requested if requested >= 0 else 1
         own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
         return own
+
+
+_CHANGEABLE: Final = (
+    "`spec.containers[*].image`",
+    "`spec.initContainers[*].image`",
+    "`spec.activeDeadlineSeconds`",
+    "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+)
+"""What may change in the spec of a pod, as errors name it."""
+_CHANGEABLE_WITH_GATES: Final = (
+    "`spec.schedulingGates` (only deletions of existing scheduling gates)",
+    "`spec.nodeSelector` (only additions, and only while the pod has scheduling gates)",
+    "`spec.affinity.nodeAffinity` (only while the pod has scheduling gates)",
+)
 
 
 class EphemeralContainersStrategy(PodStrategy):

@@ -94,7 +94,7 @@ def _wanted_revision(api: Api, kind: Kind, request: ApiRequest) -> int:
     """Return the revision that an object is wanted of, or a later one; 0 for any.
 
     Raises:
-        StatusError: it is no number.
+        StatusError: it is not a number.
     """
 
     def refusal(error: FieldError) -> StatusError:

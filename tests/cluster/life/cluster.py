@@ -17,6 +17,7 @@ from tests.cluster.processes import DRA_KIT, Running, running
 from tests.crash.world import BAKERY, DRIVER
 from tests.life.cluster import Pace
 from tests.life.switches import until
+from tests.support.processes import processes
 
 END_SECONDS = 60.0
 _EVENTS = "events.v1.events.k8s.io"
@@ -99,7 +100,11 @@ class PlaneCluster:
         return PlaneProcess(ending.enter_context(running(command, log=log, environment=environment)), ending)
 
     def driver_processes(self, pod_uid: str) -> list[int]:
-        return [pid for pid, command in _commands() if str(BAKERY) in command and pod_uid in command]
+        return [
+            process.pid
+            for process in processes()
+            if str(BAKERY) in process.command_line and pod_uid in process.command_line
+        ]
 
     def stop_kubelet(self, number: signal.Signals) -> None:
         self.plane.component("stop", "kubelet", signal_name=number.name.removeprefix("SIG"))
@@ -170,13 +175,3 @@ class PlaneCluster:
 
 def _in(namespace: str) -> list[str]:
     return ["--namespace", namespace] if namespace else []
-
-
-def _commands() -> Iterator[tuple[int, str]]:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # it ended in the meantime
-        if text:  # a process that has ended and was not waited for has none
-            yield int(path.parent.name), text

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from tests.support.processes import processes
+
 DRIVER = """
     from collections.abc import Iterator, Sequence
 
@@ -159,13 +161,7 @@ def sleeping(seconds: str) -> bool:
     """Whether a process ``sleep <seconds>`` exists; one that was killed may take a moment to go."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        found = False
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                found |= path.read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]
-            except OSError:
-                continue
-        if not found:
+        if not any(process.command[:2] == ("sleep", seconds) for process in processes()):
             return False
         time.sleep(0.05)
     return True

@@ -11,22 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.api import eventually
+from tests.support.processes import children_of
 from tests.unit.node.children.test_children import Shell, applied, driver
 
 UNSHARE = ["unshare", *([] if os.getuid() == 0 else ["--map-root-user"]), "--pid", "--fork", "--mount-proc"]
-
-
-def children_of_pid_1() -> dict[int, str]:
-    """States of the processes that PID 1 is to wait for, by process ID."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent, *_ = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it ended in the meantime
-        if parent == "1":
-            found[int(path.parent.name)] = state
-    return found
 
 
 async def as_pid_1(directory: Path) -> None:
@@ -35,12 +23,12 @@ async def as_pid_1(directory: Path) -> None:
     async with driver(directory) as children:
         daemon = Shell(script=f"(while [ ! -e {gate} ]; do sleep 0.05; done &); exec sleep 1000").with_runner(children)
         process = await applied(daemon, None)
-        await eventually(lambda: len(children_of_pid_1()) == 2)
-        assert process.pid in children_of_pid_1()
+        await eventually(lambda: len(children_of(1)) == 2)
+        assert process.pid in children_of(1)
         gate.touch()
-        await eventually(lambda: list(children_of_pid_1()) == [process.pid])
+        await eventually(lambda: list(children_of(1)) == [process.pid])
         print("inherited and reaped")
-    assert children_of_pid_1() == {}
+    assert children_of(1) == {}
     print("ended with the driver")
 
 

@@ -24,7 +24,7 @@ from tests.support import saved_cluster as saved
 
 def api_of(copy: ClusterCopy) -> Api:
     """An API with the objects of a copy."""
-    registry = KindRegistry(kind for kind in RuntimeConfig().served() if not kind.gate)
+    registry = KindRegistry(RuntimeConfig().served(copy.gates))
     api = Api(copy.gates, AdmissionChain(), registry)
     copy.restore(api)
     return api

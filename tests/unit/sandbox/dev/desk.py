@@ -16,6 +16,7 @@ from typing import Self
 
 import yaml
 
+from tests.support.processes import children_of
 from tests.unit.cli.kitchen import CLASS, TEMPLATE, pod
 
 DRIVER = """
@@ -111,15 +112,8 @@ class Desk:
     def processes(self) -> list[int]:
         """The driver's processes: the serving one, and the one that waits to be needed."""
         assert self._process is not None
-        found = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                parent = int(path.read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            if parent == self._process.pid and b"dev_driver" in (path.parent / "cmdline").read_bytes():
-                found.append(int(path.parent.name))
-        return found
+        children = children_of(self._process.pid).values()
+        return [child.pid for child in children if "dev_driver" in child.command_line]
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:
         """End it; the exit code."""

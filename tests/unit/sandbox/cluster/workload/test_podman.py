@@ -27,6 +27,7 @@ from dra_kit.sandbox.containers.images import ImageSettings, LocalImage
 from dra_kit.sandbox.containers.node_namespace import NodeNamespace, NodePlaces, namespaces_refused
 from dra_kit.sandbox.containers.podman_runtime import PodmanRuntime
 from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, ImageMissing, VolumeMount
+from tests.support.processes import processes
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.testing.bakery import ORDER, write_project
 from tests.unit.testing.test_plugin import report
@@ -276,14 +277,7 @@ async def test_nothing_is_left_of_containers(image: str) -> None:
 
 
 def _processes_with(text: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if text.encode() in path.read_bytes():
-                found.append(path.parent.name)
-        except OSError:
-            continue  # gone
-    return found
+    return [process.command_line for process in processes() if text in process.command_line]
 
 
 @pytest.mark.parametrize("mode", ["process", "podman"])

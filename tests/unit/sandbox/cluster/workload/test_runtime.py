@@ -30,6 +30,7 @@ from dra_kit.sandbox.containers.runtime import (
     SandboxConfig,
     VolumeMount,
 )
+from tests.support.processes import children_of, is_alive
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -81,34 +82,19 @@ def output(runtime: ProcessRuntime) -> str:
     return report_of(runtime).log.text
 
 
-def alive(process: int) -> bool:
-    """Whether a process runs; one that is dead but not waited for does not."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def children() -> set[str]:
-    """Processes that this one has started."""
-    own = Path("/proc/self/task")
-    return {child for thread in own.iterdir() for child in (thread / "children").read_text().split()}
-
-
 @pytest.mark.parametrize(("command", "started"), [(["true"], 1), ([], 0)])
 async def test_reaper_starts_before_the_first_process(
     runtime: ProcessRuntime, command: list[str], started: int
 ) -> None:
-    before = children()
+    before = children_of().keys()
 
     runtime.expect({"spec": {"containers": [{"name": "eater", "command": command}]}})
 
-    found = children() - before
+    found = children_of().keys() - before
     assert len(found) == started
     if started:
         await ended(runtime, "true")
-        assert children() - before == found
+        assert children_of().keys() - before == found
 
 
 async def test_environment_order_is_image_pod_cdi(runtime: ProcessRuntime) -> None:
@@ -234,7 +220,7 @@ async def test_stop_kills_after_the_grace_period_which_can_be_shortened(runtime:
 async def test_child_processes_end_with_their_container(runtime: ProcessRuntime) -> None:
     await ended(runtime, "sh", "-c", "sleep 3600 & echo $!")
     process = int(output(runtime))
-    await until(lambda: not alive(process))
+    await until(lambda: not is_alive(process))
 
 
 async def test_output_is_bounded() -> None:
@@ -330,8 +316,8 @@ async def test_runtime_leaves_no_processes_or_directories() -> None:
             "setsid sh -c 'echo $$; : > up; exec sleep 3600' & until [ -e up ]; do sleep 0.01; done",
         )
         process = int(output(runtime))
-        assert alive(process)
-    assert not alive(process)
+        assert is_alive(process)
+    assert not is_alive(process)
 
 
 def test_killed_runtime_leaves_no_processes(tmp_path: Path) -> None:
@@ -357,11 +343,11 @@ def test_killed_runtime_leaves_no_processes(tmp_path: Path) -> None:
         wait_for(told.exists)
         *numbers, directory = told.read_text().split()
         processes = [int(number) for number in numbers]
-        assert all(map(alive, processes))
+        assert all(map(is_alive, processes))
     finally:
         holder.kill()
         holder.wait()
-    wait_for(lambda: not any(map(alive, processes)))
+    wait_for(lambda: not any(map(is_alive, processes)))
     wait_for(lambda: not Path(directory).parent.exists())
 
 
