@@ -129,6 +129,8 @@ class Change(Enum):
     """CEL has the function ``includes``."""
     LISTS_HAVE_FUNCTIONS = auto()
     """CEL has ``lists.range`` and the functions ``distinct``, ``flatten`` and the like of lists."""
+    DISTINCT_IS_DROPPED = auto()
+    """The API server drops ``distinctAttribute`` without DRAConsumableCapacity; before, it was kept and compared."""
     REMOVALS_TAKEN_BACK = auto()
     """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
@@ -178,6 +180,7 @@ _CHANGED: Final = {
     Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,
     Change.INCLUDES_EXISTS: 36,
     Change.LISTS_HAVE_FUNCTIONS: 34,
+    Change.DISTINCT_IS_DROPPED: 35,
     Change.REMOVALS_TAKEN_BACK: 38,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,

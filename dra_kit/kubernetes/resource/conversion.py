@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, GoStruct, declarative_last
 from dra_kit.kubernetes.values.json import Object
@@ -138,6 +138,7 @@ def _of_claims(*paths: str) -> tuple[str, ...]:
     return tuple(f"{spec}.{path}" for spec in ("spec", "spec.spec") for path in paths)
 
 
+_DISTINCT: Final = _of_claims("devices.constraints.*.distinctAttribute")
 GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
     (("DRADeviceTaints",), (f"{_DEVICES}.taints", *_of_requests("tolerations"))),
     (("DRAPartitionableDevices",), (
@@ -150,7 +151,7 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
     )),
     (("DRAConsumableCapacity",), (
         f"{_DEVICES}.allowMultipleAllocations", f"{_DEVICES}.capacity.*.requestPolicy",
-        *_of_claims("devices.constraints.*.distinctAttribute"), *_of_requests("capacity"),
+        *_DISTINCT, *_of_requests("capacity"),
         *(f"{_RESULTS}.{name}" for name in ("shareID", "consumedCapacity")), "status.devices.*.shareID",
     )),
     (("DRADeviceCompatibilityGroups",), (f"{_DEVICES}.consumesCounters.*.compatibilityGroups",)),
@@ -179,10 +180,11 @@ def drop_disabled_fields(obj: Object, old: Object | None, gates: Release) -> Obj
         old: the stored object that it replaces, without empty lists and maps.
         gates: of the API server.
     """
+    kept = () if gates.version.has(Change.DISTINCT_IS_DROPPED) else _DISTINCT
     for needed, paths in GATED_FIELDS:
         if all(gate in gates for gate in needed):
             continue
-        ways = [path.split(".") for path in paths]
+        ways = [path.split(".") for path in paths if path not in kept]
         if old is None or not any(_uses(old, way) for way in ways):
             for way in ways:
                 obj = _without(obj, way)
