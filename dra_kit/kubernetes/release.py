@@ -129,8 +129,48 @@ class Change(Enum):
     """CEL has the function ``includes``."""
     LISTS_HAVE_FUNCTIONS = auto()
     """CEL has ``lists.range`` and the functions ``distinct``, ``flatten`` and the like of lists."""
-    DISTINCT_IS_DROPPED = auto()
-    """The API server drops ``distinctAttribute`` without DRAConsumableCapacity; before, it was kept and compared."""
+    CLAIMS_LOSE_ALL_DISABLED_FIELDS = auto()
+    """Claims lose ``distinctAttribute`` and ``tolerations`` without their gates, too."""
+    ALLOCATION_TIMES_STAY = auto()
+    """``allocationTimestamp`` is kept without DRADeviceBindingConditions; 1.38 has no such API server any more."""
+    NONE_IS_AN_EFFECT = auto()
+    """Taints and tolerations may have the effect None."""
+    SLICES_HAVE_DEVICES_OR_COUNTERS = auto()
+    """A slice has devices or counter sets; before, devices consumed the counters of their own slice only."""
+    QUANTITIES_STOP_AT_INT64 = auto()
+    """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
+    NAMES_HAVE_ONE_SLASH = auto()
+    """Names of attributes and capacities have at most one slash; before, names with two were not checked."""
+    REQUESTED_CAPACITIES_ARE_CHECKED = auto()
+    """Capacities in requests and results have valid names, amounts from 0 on, and at most 32 entries."""
+    VERSIONS_HAVE_18_DIGITS = auto()
+    """A number in a version attribute has at most 18 digits."""
+    DEVICES_HAVE_ONE_SELECTOR_TERM = auto()
+    """The node selector of a device has exactly one term, as that of a slice."""
+    CAPACITY_KEYS_ARE_NAMES = auto()
+    """A ``capacityKey`` that is not a name is reported as such; before, as not found."""
+    DEVICE_LISTS_ARE_ONE_UNIT = auto()
+    """An update checks all devices of a slice or, unchanged, none; before, parts of each device."""
+    MULTIPLIERS_ARE_DECLARED = auto()
+    """The rule that ``capacityKey`` and ``capacityMultiplier`` go with each other is declarative."""
+    CONDITIONS_ARE_A_MAP = auto()
+    """The rule that conditions have different types is declarative, and shows the whole condition."""
+    OWNERS_ARE_DECLARED = auto()
+    """The rule about required fields of owners is declarative, and has no text."""
+    PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
+    """The priority of a PodGroup may be above 1,000,000,000."""
+    EMPTY_SELECTORS_WARN = auto()
+    """The API server warns about a DeviceTaintRule that selects every device."""
+    REGISTRATIONS_ARE_CHECKED = auto()
+    """The kubelet refuses plugins with an invalid driver name, or an endpoint that is not a plain, absolute path."""
+    TOLERATIONS_WITHOUT_EFFECT_PROTECT = auto()
+    """A toleration without effect protects from eviction, too; before, it only let the pod be scheduled."""
+    EXTENDED_RESOURCES_ARE_EVICTED = auto()
+    """Pods are also evicted from devices that they use through extended resources."""
+    DELETED_PODS_ARE_NOT_COUNTED = auto()
+    """A rule does not count pods as evicted that another client deleted."""
+    NEGATIVE_SHARES_STOP_THE_SCHEDULER = auto()
+    """No claim is allocated while another one consumes a negative amount."""
     REMOVALS_TAKEN_BACK = auto()
     """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
@@ -180,7 +220,27 @@ _CHANGED: Final = {
     Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,
     Change.INCLUDES_EXISTS: 36,
     Change.LISTS_HAVE_FUNCTIONS: 34,
-    Change.DISTINCT_IS_DROPPED: 35,
+    Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS: 35,
+    Change.ALLOCATION_TIMES_STAY: 35,
+    Change.NONE_IS_AN_EFFECT: 35,
+    Change.SLICES_HAVE_DEVICES_OR_COUNTERS: 35,
+    Change.QUANTITIES_STOP_AT_INT64: 38,
+    Change.NAMES_HAVE_ONE_SLASH: 38,
+    Change.REQUESTED_CAPACITIES_ARE_CHECKED: 38,
+    Change.VERSIONS_HAVE_18_DIGITS: 38,
+    Change.DEVICES_HAVE_ONE_SELECTOR_TERM: 38,
+    Change.CAPACITY_KEYS_ARE_NAMES: 38,
+    Change.DEVICE_LISTS_ARE_ONE_UNIT: 38,
+    Change.MULTIPLIERS_ARE_DECLARED: 38,
+    Change.CONDITIONS_ARE_A_MAP: 38,
+    Change.OWNERS_ARE_DECLARED: 38,
+    Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
+    Change.EMPTY_SELECTORS_WARN: 38,
+    Change.REGISTRATIONS_ARE_CHECKED: 38,
+    Change.TOLERATIONS_WITHOUT_EFFECT_PROTECT: 38,
+    Change.EXTENDED_RESOURCES_ARE_EVICTED: 38,
+    Change.DELETED_PODS_ARE_NOT_COUNTED: 38,
+    Change.NEGATIVE_SHARES_STOP_THE_SCHEDULER: 38,
     Change.REMOVALS_TAKEN_BACK: 38,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,
@@ -320,6 +380,10 @@ class Release(Struct, frozen=True):
         """The gates that kubelets declare in ``status.declaredFeatures``."""
         return tuple(name for name in _DECLARED if name in self.enabled)
 
+    def has(self, change: Change) -> bool:
+        """Return whether a rule has changed in this release or before."""
+        return self.version.has(change)
+
     def __contains__(self, name: str) -> bool:
         return name in self.enabled
 
@@ -354,3 +418,7 @@ class Release(Struct, frozen=True):
             name for name, gate in GATES.items()
             if gate.known <= minor and (gate.removed is None or minor < gate.removed)
         )  # fmt: skip
+
+
+UNMODIFIED: Final = Release.of()
+"""The newest release, with its default gates."""

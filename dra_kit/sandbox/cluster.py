@@ -346,7 +346,7 @@ class Sandbox:
             await self.control_plane.connect(f"kubelet {name}"),
             mark=mark_of(self.directory),
             time_scale=self._settings.time_scale,
-            declared_features=self._settings.gates.declared_by_nodes,
+            release=self._settings.gates,
             observer=self._acted,
             intake=self._intake,
             shape=node_shape(self._settings.shapes, name),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from tests.golden.api_client import REQUEST, Replayer, expand
 from tests.golden.api_fit import MISSING, Fitting
 from tests.golden.kind import Case, Line
@@ -59,25 +59,45 @@ def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
         try:
             for line in map(_without_former, lines):
                 words: list[str] = []
-                observe = partial(_observe, runner, replayer, expand(line), words)
+                comparison = Comparison(words, sent_once=release.version != TWICE, in_words=release.version >= DECLARED)
+                observe = partial(_observe, runner, replayer, expand(line), comparison)
                 yield Case(line["id"], expand(line), observe, words)
         finally:
             runner.run(replayer.close())
 
 
-def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, words: list[str]) -> Line:
-    comparison = Comparison(words)
+TWICE: Final = KubernetesVersion(1, 37)
+"""The release to which all requests were sent twice, so that it is known which answers have causes in random order."""
+
+
+DECLARED: Final = KubernetesVersion(1, 36)
+"""The first release with declarative validation. Older ones refuse in other words, which are not compared."""
+
+
+def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, comparison: Comparison) -> Line:
     got = runner.run(replayer.answers(line))
     steps = [comparison.answer(step, answer) for step, answer in zip(line["steps"], got, strict=True)]
     return line | {"steps": steps}
 
 
-class Comparison:
-    """Normalizes our answers to one line as far as they agree; notes different texts."""
+_INVALID: Final = 422
+_WORDS: Final = ("causes", "message")
 
-    def __init__(self, words: list[str]) -> None:
+
+class Comparison:
+    """Normalizes our answers to one line as far as they agree; notes different texts.
+
+    Args:
+        words: where different texts are noted.
+        sent_once: whether nothing is known about the order of causes.
+        in_words: whether causes and messages are compared.
+    """
+
+    def __init__(self, words: list[str], *, sent_once: bool = False, in_words: bool = True) -> None:
         self._fitting = Fitting()
         self._words = words
+        self._sent_once = sent_once
+        self._in_words = in_words
 
     def answer(self, step: Line, got: Line) -> Line:
         """Compare like :meth:`step` with alternative recorded answers."""
@@ -88,6 +108,13 @@ class Comparison:
         return self.step(step, got)
 
     def step(self, step: Line, got: Line) -> Line:
+        if self._sent_once and "message" in step and _reordered(step, got):
+            got = got | {"causes": step["causes"], "message": step["message"]}
+        if not self._in_words and step.get("status") == got.get("status") == _INVALID:
+            if any(step.get(key) != got.get(key) for key in _WORDS):
+                self._words.append(str(got.get("message")))
+            got = {key: value for key, value in got.items() if key not in _WORDS}
+            got |= {key: step[key] for key in _WORDS if key in step}
         fitted: Line = {}
         for key, value in got.items():
             expected: Any = step.get(key, MISSING)
@@ -120,3 +147,11 @@ class Comparison:
             self._words.append(text)
             return expected
         return fitted
+
+
+def _reordered(step: Line, got: Line) -> bool:
+    """Return whether an answer has the same causes in another order, and a text that names all of them."""
+    expected, causes = step.get("causes") or [], got.get("causes") or []
+    if len(causes) < 2 or "message" not in got or sorted(map(str, expected)) != sorted(map(str, causes)):
+        return False
+    return all(f"{cause['field']}: {cause['message']}" in got["message"] for cause in causes)

@@ -219,7 +219,10 @@ def _of_gates(lines: list[Line], gates: str) -> list[Line]:
         return [line for line in lines if line["gates"] == "default"]
     ids = {line["id"] for line in lines}
     sent = [line for line in lines if line["gates"] == "alpha" or f"{line['id']}+alpha" not in ids]
-    return [line if line["gates"] == "alpha" else line | {"id": f"{line['id']}+alpha", "gates": "alpha"} for line in sent]
+    return [
+        line if line["gates"] == "alpha" else line | {"id": f"{line['id']}+alpha", "gates": "alpha"}
+        for line in sent
+    ]  # fmt: skip
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ from dra_kit.kubernetes.resource.validation.claims import (
     validate_template_update,
 )
 from dra_kit.kubernetes.resource.validation.slices import (
+    taint_rule_warnings,
     validate_pool_status,
     validate_pool_status_request_update,
     validate_slice,
@@ -125,12 +126,17 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old))
+        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old), release=context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         conditions = (obj.get("status") or {}).get("conditions") or ()
-        return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions])
+        return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions], context.gates)
+
+    @override
+    def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
+        [rule] = _parsed(v1.DeviceTaintRule, obj)
+        return taint_rule_warnings(rule, context.gates)
 
 
 class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
@@ -144,7 +150,7 @@ class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pool_status(obj.get("status"), old.get("status"))
+        return validate_pool_status(obj.get("status"), old.get("status"), context.gates)
 
 
 def _claim_state(claim: Object) -> str:
@@ -228,7 +234,8 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
             v1.AllocatedDeviceStatus.model_validate(item) for item in (obj.get("status") or {}).get("devices") or ()
         ]
         rights = claim_status_rights(obj, old, context) if _GRANULAR in context.gates else ()
-        return [*rights, *_admin_results(claim, before, context), *validate_claim_status(claim, devices, before)]
+        errors = validate_claim_status(claim, devices, before, context.gates)
+        return [*rights, *_admin_results(claim, before, context), *errors]
 
 
 class ResourceClaimTemplateStrategy(ResourceStrategy):
@@ -270,7 +277,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.ResourceSlice, obj, old)
-        return validate_slice(new, old=before, fractional_ranges=_FRACTIONAL in context.gates)
+        return validate_slice(new, old=before, release=context.gates)
 
     @override
     def same_spec(self, obj: Object, old: Object) -> bool:
@@ -362,7 +369,6 @@ def _unless_allowed(paths: list[str], namespace: str, context: StrategyContext) 
 
 
 _ALLOCATABLE: Final = "DRANodeAllocatableResources"
-_FRACTIONAL: Final = "DRAFractionalCapacityRange"
 
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:

@@ -70,15 +70,15 @@ class PodGroupStrategy(StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group(obj)
+        return validate_pod_group(obj, None, context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group(obj, old)
+        return validate_pod_group(obj, old, context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group_status(obj.get("status") or {}, obj["spec"])
+        return validate_pod_group_status(obj.get("status") or {}, obj["spec"], context.gates)
 
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
@@ -99,11 +99,11 @@ class PodGroupTemplatesStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_workload(obj)
+        return validate_workload(obj, None, context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_workload(obj, old)
+        return validate_workload(obj, old, context.gates)
 
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:

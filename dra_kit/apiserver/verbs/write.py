@@ -114,7 +114,7 @@ async def create_object(
     meta.pop("resourceVersion", None)
     fill_for_create(obj, kind, context.now)
     kind.strategy.prepare_for_create(obj, context)
-    errors = validate(obj, kind)
+    errors = validate(obj, kind, context.gates)
     errors += kind.strategy.validate(obj, context)
     write.invalid(meta.get("name") or "", kind.strategy.reported(errors, context))
     context.warnings += kind.strategy.warnings(obj, None, context)
@@ -243,13 +243,14 @@ async def replace_object(
         kind.strategy.permit(obj, old, context)
     obj = _prepared(write, obj, old, context)
     fill_for_update(obj, old)
-    errors = validate_update(obj, old, api.gates) + validate(obj, kind)
+    errors = validate_update(obj, old, api.gates) + validate(obj, kind, context.gates)
     if write.subresource == "status":
         errors += kind.strategy.validate_status(obj, old, context)
     else:
         errors += kind.strategy.validate_update(obj, old, context)
     write.invalid(name, kind.strategy.reported(errors, context))
-    context.warnings += kind.strategy.warnings(obj, old, context)
+    if write.subresource != "status":
+        context.warnings += kind.strategy.warnings(obj, old, context)
     obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
@@ -385,9 +386,10 @@ def _take(metadata: Object, before: Object, name: str) -> None:
         metadata.pop(name, None)
 
 
-def validate(obj: Object, kind: Kind) -> list[FieldError]:
+def validate(obj: Object, kind: Kind, release: Release) -> list[FieldError]:
     """Check the metadata of new and changed objects."""
-    return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=kind.strategy.name_problems)
+    problems = kind.strategy.name_problems
+    return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=problems, release=release)
 
 
 def validate_update(obj: Object, old: Object, release: Release) -> list[FieldError]:

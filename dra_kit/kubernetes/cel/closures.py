@@ -18,6 +18,7 @@ from dra_kit.kubernetes.cel.failures import (
     no_such_key,
     no_such_overload,
 )
+from dra_kit.kubernetes.cel.functions.quantity_semver import quantity_overloads
 from dra_kit.kubernetes.cel.functions.strings import compile_pattern
 from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
@@ -62,15 +63,15 @@ _UNNAMED: Final = frozenset({"matches"})
 _SET_TYPES: Final = frozenset({bool, int, Uint, float, str})
 
 
-def compile_call(node: CallNode, operands: Sequence[CompiledNode]) -> CompiledNode:
-    """Compile a call of a function that evaluates all of its arguments.
+def compile_call(node: CallNode, operands: Sequence[CompiledNode], version: KubernetesVersion) -> CompiledNode:
+    """Compile a call of a function that evaluates all of its arguments, for a release that evaluates it.
 
     Raises:
         CompileFailure: a constant cannot be converted, or is not a regular expression.
     """
     overloads = [
         one
-        for one in all_functions()[node.function]
+        for one in (quantity_overloads(version) if node.function == "quantity" else all_functions()[node.function])
         if one.id in node.overloads and one.member == (node.target is not None)
     ]
     only = overloads[0].id if len(overloads) == 1 else ""

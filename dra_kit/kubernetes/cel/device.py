@@ -78,7 +78,7 @@ class Device:
         self.capacity = {}
         for name, quantity in capacity.items():
             domain, identifier = self._split(name)
-            amount = quantity if isinstance(quantity, Quantity) else Quantity(quantity)
+            amount = quantity if isinstance(quantity, Quantity) else Quantity(quantity, version)
             self.capacity.setdefault(domain, {})[identifier] = amount
 
     @classmethod

@@ -134,7 +134,7 @@ class Evaluator:
         special = _SPECIAL.get(node.function)
         if special is not None:
             return special(self, node, scope)
-        return compile_call(node, [self._compile(operand, scope) for operand in node.operands])
+        return compile_call(node, [self._compile(operand, scope) for operand in node.operands], scope.version)
 
     def _list(self, node: ListNode, scope: VariableScope) -> CompiledNode:
         codes = [self._compile(element, scope) for element in node.elements]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, check_length, invalid, mark_declarative, required
 from dra_kit.kubernetes.values.json import byte_length
 
@@ -204,11 +205,8 @@ def label_errors(name: str, path: str) -> list[FieldError]:
     return [invalid(path, name, text) for text in dns_label(name, unit="characters")]
 
 
-def qualified_name(name: str, path: str) -> list[FieldError]:
-    """Check the key of an attribute or capacity: a C identifier, optionally after ``domain/``.
-
-    A key with several slashes is always accepted, as in the API server (Kubernetes 1.37).
-    """
+def qualified_name(name: str, path: str, release: Release = UNMODIFIED) -> list[FieldError]:
+    """Check the key of an attribute or capacity: a C identifier, optionally after ``domain/``."""
     match name.split("/"):
         case [identifier]:
             return _identifier(identifier, path)
@@ -216,10 +214,10 @@ def qualified_name(name: str, path: str) -> list[FieldError]:
             errors = driver_name(domain, path) if domain else [invalid(path, "", "the domain must not be empty")]
             return errors + (_identifier(identifier, path) if identifier else [_no_name(path, "the name")])
         case _:
-            return []
+            return _several_slashes(name, path, release)
 
 
-def full_name(name: str, path: str) -> list[FieldError]:
+def full_name(name: str, path: str, release: Release = UNMODIFIED) -> list[FieldError]:
     """Check an attribute name outside of a driver's devices: ``domain/identifier``, with a lower-case domain."""
     match name.split("/"):
         case [identifier]:
@@ -229,7 +227,13 @@ def full_name(name: str, path: str) -> list[FieldError]:
             errors = _prefix(domain, path) if domain else [invalid(path, "", "prefix must not be empty")]
             return errors + (_identifier(identifier, path) if identifier else [_no_name(path, "name")])
         case _:
-            return []
+            return _several_slashes(name, path, release)
+
+
+def _several_slashes(name: str, path: str, release: Release) -> list[FieldError]:
+    if not release.has(Change.NAMES_HAVE_ONE_SLASH):
+        return []
+    return [invalid(path, name, "must not contain more than one slash")]
 
 
 def key_path(path: str, key: str) -> str:

@@ -38,7 +38,7 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def validate_new_object(obj: Object, kind: str, gates: Release) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for a new object, except metadata and admission.
+    """Check all rules of the API server for a new object, except metadata and admission.
 
     Args:
         obj: values of the right types with defaults; objects of resource.k8s.io are in v1, without the fields of
@@ -49,18 +49,17 @@ def validate_new_object(obj: Object, kind: str, gates: Release) -> list[FieldErr
     whole = {**obj, "spec": obj.get("spec") or {}}
     match kind:
         case "DeviceClass":
-            return validate_class(v1.DeviceClass.model_validate(whole), gates=gates)
+            return validate_class(v1.DeviceClass.model_validate(whole), release=gates)
         case "DeviceTaintRule":
-            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole))
+            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release=gates)
         case "ResourceClaim":
             return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), gates)
         case "ResourceClaimTemplate":
             return validate_template(v1.ResourceClaimTemplate.model_validate(whole), gates)
         case "ResourcePoolStatusRequest":
-            return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole))
+            return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole), gates)
         case "ResourceSlice":
-            fractional = "DRAFractionalCapacityRange" in gates
-            return validate_slice(v1.ResourceSlice.model_validate(whole), fractional_ranges=fractional)
+            return validate_slice(v1.ResourceSlice.model_validate(whole), release=gates)
         case "Node":
             return validate_node_taints(whole["spec"].get("taints") or ())
         case "Pod":
@@ -203,7 +202,11 @@ def check_new_object(obj: Object, kind: ManifestKind, gates: Release) -> NewObje
     # the name of a class is validated with its spec
     own_rule = subdomain_problems if kind.name != "DeviceClass" else lambda _: []
     errors = validate_object_meta(
-        stored["metadata"], namespaced=kind.namespaced, name_problems=own_rule, prefix_problems=subdomain_problems
+        stored["metadata"],
+        namespaced=kind.namespaced,
+        name_problems=own_rule,
+        prefix_problems=subdomain_problems,
+        release=gates,
     )
     return NewObjectResult(stored, (*errors, *validate_new_object(stored, kind.name, gates)))
 

@@ -1,6 +1,8 @@
 """Quantities such as ``80Gi``, and the field type for quantities in an author's config.
 
-An :class:`Amount` is exact, with the integer arithmetic of Kubernetes' quantities.
+An :class:`Amount` is exact, with the integer arithmetic of Kubernetes' quantities, which changed in 1.38: int64 results
+stop at their limits instead of wrapping around, and digits beyond the 29th are rounded up.
+Source: k8s.io/apimachinery 0.37 and 0.38.0-beta.0, ``pkg/api/resource``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 from typing_extensions import TypeVar
 
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
 from dra_kit.kubernetes.values.json import text_schema
 
 INT64_MAX: Final = 2**63 - 1
@@ -25,6 +28,11 @@ NANO: Final = -9
 MILLI: Final = -3
 # With more digits, str() of an int fails in Python (from 4,300 on) and arithmetic is slow.
 MAX_DIGITS: Final = 4000
+_SIGNIFICANT_DIGITS: Final = {10: 29, 2: 70}
+"""How many digits a bounded quantity has, by the base of its suffix."""
+_MAX_GAP: Final = 29
+"""Powers of ten between the last digits of two bounded quantities, beyond which a sum rounds the finer one."""
+_MAX_EXPONENT: Final = 2**31 - 1
 # Go scales by these powers with one multiplication, which wraps around; other powers overflow.
 _SINGLE_MULTIPLICATION: Final = frozenset({1, 2, 3, 6, 9})
 
@@ -66,9 +74,16 @@ class Amount(NamedTuple):
         number = self.unscaled * 10 ** min(self.exponent, 19)
         return number if INT64_MIN <= number <= INT64_MAX else None
 
-    def scaled_int64(self, target: int) -> int:
-        """Return the number in units of ``10**target``, with Go's rounding and overflow (Go: ``ScaledValue``)."""
+    def scaled_int64(self, target: int, *, bounded: bool = False) -> int:
+        """Return the number in units of ``10**target``, with Go's rounding and overflow (Go: ``ScaledValue``).
+
+        Args:
+            target: power of ten.
+            bounded: whether the result stops at the limits of int64 and is rounded away from zero, as since 1.38.
+        """
         shift = self.exponent - target
+        if bounded:
+            return _scale_bounded(self.unscaled, shift)
         if self.is_decimal:
             return _scale_decimal(self.unscaled, shift)
         if shift <= 0:
@@ -82,12 +97,30 @@ class Amount(NamedTuple):
         divisor = 10**-self.exponent
         return divide_up(self.unscaled, divisor), self.unscaled % divisor == 0
 
-    def plus(self, other: Amount) -> Amount:
+    def plus(self, other: Amount, *, bounded: bool = False) -> Amount:
         """Return the exact sum, in int64 form if both have it and the sum fits, else in decimal form.
+
+        Args:
+            other: what to add.
+            bounded: whether the finer number is rounded away from zero if it ends more than 29 powers of ten below the
+                other, as since 1.38.
 
         Raises:
             OverflowError: the sum would have more than 4,000 digits.
         """
+        if not bounded:
+            return self._exact_sum(other)
+        if self.unscaled and other.unscaled:
+            coarse: Amount = self._rounded_to(other.exponent - _MAX_GAP)
+            return coarse._exact_sum(other._rounded_to(self.exponent - _MAX_GAP))
+        present = other if self.unscaled == 0 else self
+        return present._replace(is_decimal=self.is_decimal or other.is_decimal)
+
+    def _rounded_to(self, exponent: int) -> Amount:
+        """Return the number rounded away from zero to a multiple of ``10**exponent``."""
+        return self if self.exponent >= exponent else _divided(self.unscaled, exponent - self.exponent, exponent)
+
+    def _exact_sum(self, other: Amount) -> Amount:
         if not self.is_decimal and not other.is_decimal:
             if other.unscaled == 0:
                 return self
@@ -120,6 +153,17 @@ class Amount(NamedTuple):
         if gap + self.unscaled.bit_length() // 3 > MAX_DIGITS:
             raise OverflowError(f"the exponents of the quantities differ by {gap}: their sum is too long to compute")
         return int(self.unscaled * 10**gap)
+
+
+def _divided(unscaled: int, power: int, exponent: int) -> Amount:
+    """Return ``unscaled / 10**power``, rounded away from zero, as a multiple of ``10**exponent`` in decimal form."""
+    # any power beyond the digits of the number has the same result
+    return Amount(divide_up(unscaled, 10 ** min(power, unscaled.bit_length())), exponent, is_decimal=True)
+
+
+def _scale_bounded(unscaled: int, shift: int) -> int:
+    number = unscaled * 10 ** min(shift, 19) if shift >= 0 else _divided(unscaled, -shift, 0).unscaled
+    return max(INT64_MIN, min(number, INT64_MAX))
 
 
 def _scale_int64_up(unscaled: int, shift: int) -> int:
@@ -197,26 +241,31 @@ class Quantity:
 
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
+        version: the Kubernetes release whose limits apply. Since 1.38, int64 results stop at the limits of int64, and
+            numbers are rounded away from zero to 29 digits. A value that is a quantity already keeps its own limits.
 
     Raises:
         ValueError: the text is not a quantity (InvalidQuantity, which has the kind of the problem).
     """
 
-    __slots__ = ("_amount", "_format", "_text")
+    __slots__ = ("_amount", "_bounded", "_format", "_text")
 
     __pydantic_serializer__: ClassVar[SchemaSerializer] = SchemaSerializer(
         core_schema.any_schema(serialization=core_schema.to_string_ser_schema(when_used="always"))
     )
     """Makes ``Field(ge=Quantity("1Gi"))`` possible: pydantic writes limits into the JSON schema."""
     _amount: Amount
+    _bounded: bool
     _format: QuantityFormat
     _text: str | None
 
-    def __init__(self, value: Quantity | str | int | Decimal) -> None:
+    def __init__(self, value: Quantity | str | int | Decimal, version: KubernetesVersion = NEWEST) -> None:
         if isinstance(value, Quantity):
-            self._amount, self._format, self._text = value._amount, value._format, value._text  # noqa: SLF001
+            self._amount, self._bounded = value._amount, value._bounded  # noqa: SLF001
+            self._format, self._text = value._format, value._text  # noqa: SLF001
         else:
-            self._amount, self._format, self._text = _parse(_text_of(value))
+            self._bounded = version.has(Change.QUANTITIES_STOP_AT_INT64)
+            self._amount, self._format, self._text = _parse(_text_of(value), bounded=self._bounded)
 
     @classmethod
     def from_int64(cls, number: int) -> Quantity:
@@ -224,12 +273,12 @@ class Quantity:
 
         Unlike a quantity parsed from the same digits, it always has the int64 form.
         """
-        return cls._of(Amount(number, 0, is_decimal=False), "DecimalExponent")
+        return cls._of(Amount(number, 0, is_decimal=False), "DecimalExponent", bounded=False)
 
     @classmethod
-    def _of(cls, amount: Amount, suffixes: QuantityFormat) -> Quantity:
+    def _of(cls, amount: Amount, suffixes: QuantityFormat, *, bounded: bool) -> Quantity:
         self = cls.__new__(cls)
-        self._amount, self._format, self._text = amount, suffixes, None
+        self._amount, self._bounded, self._format, self._text = amount, bounded, suffixes, None
         return self
 
     @property
@@ -243,17 +292,22 @@ class Quantity:
         return self._amount
 
     @property
+    def bounded(self) -> bool:
+        """Whether int64 results stop at the limits of int64, as since Kubernetes 1.38."""
+        return self._bounded
+
+    @property
     def value(self) -> int:
         """The number rounded up to a whole one, as an int64 (``Value()`` in Go).
 
         Beyond int64 this is Go's result, which is not the number: use ``as_decimal`` instead.
         """
-        return self._amount.scaled_int64(0)
+        return self._amount.scaled_int64(0, bounded=self._bounded)
 
     @property
     def milli_value(self) -> int:
         """The number of thousandths, rounded up, as an int64 (``MilliValue()`` in Go); see ``value`` for limits."""
-        return self._amount.scaled_int64(MILLI)
+        return self._amount.scaled_int64(MILLI, bounded=self._bounded)
 
     @property
     def as_int64(self) -> int | None:
@@ -289,14 +343,17 @@ class Quantity:
     def __add__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        suffixes = self._format if self._amount.unscaled else other._format
-        return self._of(self._amount.plus(other._amount), suffixes)
+        return self._sum(other, other._amount)
 
     def __sub__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
+        return self._sum(other, other._amount.negated())
+
+    def _sum(self, other: Quantity, amount: Amount) -> Quantity:
+        """Return this quantity plus the amount that another one has or lacks."""
         suffixes = self._format if self._amount.unscaled else other._format
-        return self._of(self._amount.plus(other._amount.negated()), suffixes)
+        return self._of(self._amount.plus(amount, bounded=self._bounded), suffixes, bounded=self._bounded)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Quantity):
@@ -334,7 +391,7 @@ class Quantity:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _canonical(self._amount, self._format)
+            self._text = _canonical(self._amount, self._format, bounded=self._bounded)
         return self._text
 
     def __repr__(self) -> str:
@@ -399,7 +456,7 @@ def _text_of(value: str | int | Decimal) -> str:
             raise InvalidQuantity(f"a quantity is a string or a whole number, not {type(value).__name__}")
 
 
-def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
+def _parse(text: str, *, bounded: bool) -> tuple[Amount, QuantityFormat, str | None]:
     """Return the number, its suffix family, and the text if Go treats it as canonical."""
     syntax = _SYNTAX.fullmatch(text)
     if syntax is None or not text:
@@ -412,7 +469,9 @@ def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
 
     digits = (integer or "0") + fraction
     if base == 10:
-        fast = len(digits) <= _INT64_DIGITS and exponent - len(fraction) >= NANO
+        fast = exponent - len(fraction) >= NANO and (
+            len(digits) <= _INT64_DIGITS or (bounded and _fits_int64(digits, negative=negative))
+        )
     else:
         # the digits that fit an int64 together with the binary factor, estimated as in Go
         fast = not fraction and len(digits) + exponent * 3 // 10 <= 14
@@ -422,7 +481,8 @@ def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
         scale = exponent - len(fraction) if base == 10 else 0
         amount = Amount(-number if negative else number, scale, is_decimal=False)
         if base == 10:
-            reusable = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+            short = len(digits) <= _INT64_DIGITS
+            reusable = short and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
         else:
             reusable = unscaled % 8 != 0
         # Go treats such a text as canonical, including its sign and fraction
@@ -430,17 +490,37 @@ def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
 
     if not (zeros or integer or fraction):
         raise InvalidQuantity(f"{_shown(text)} is not a quantity: the number before the suffix is missing", "numeric")
-    if len(digits) + (max(exponent, 0) if base == 10 else 0) > MAX_DIGITS:
+    dropped = 0
+    if bounded:
+        digits, dropped = _significant(digits, _SIGNIFICANT_DIGITS[base])
+    elif len(digits) + (max(exponent, 0) if base == 10 else 0) > MAX_DIGITS:
         raise InvalidQuantity(f"{_shown(text)} has more than {MAX_DIGITS} digits", "numeric")
+    scale = dropped - len(fraction)
     if base == 10:
-        magnitude = _round_to_nano(int(digits), exponent - len(fraction))
+        magnitude = _round_to_nano(int(digits), exponent + scale, bounded=bounded)
     else:
-        magnitude = _round_to_nano(int(digits) << exponent, -len(fraction))
-        if magnitude.unscaled > INT64_MAX * 10**-NANO:
-            magnitude = Amount(INT64_MAX, 0, is_decimal=True)
-        elif 0 < magnitude.unscaled < 10**-NANO:
-            suffixes = "DecimalSI"
+        magnitude = _round_to_nano(int(digits) << exponent, scale, bounded=bounded)
+        magnitude, suffixes = _capped(magnitude, suffixes)
     return (magnitude.negated() if negative else magnitude), suffixes, None
+
+
+def _capped(magnitude: Amount, suffixes: QuantityFormat) -> tuple[Amount, QuantityFormat]:
+    """Return a binary number of at most ``INT64_MAX``, and its suffix family, which is decimal below 1."""
+    number = magnitude.as_decimal()
+    if number > INT64_MAX:
+        return Amount(INT64_MAX, 0, is_decimal=True), suffixes
+    return magnitude, "DecimalSI" if 0 < number < 1 else suffixes
+
+
+def _fits_int64(digits: str, *, negative: bool) -> bool:
+    return len(digits) == _INT64_DIGITS + 1 and int(digits) <= INT64_MAX + negative
+
+
+def _significant(digits: str, limit: int) -> tuple[str, int]:
+    """Return the first significant digits, rounded up, and how many digits follow them."""
+    digits = digits.lstrip("0") or "0"
+    kept, rest = digits[:limit], digits[limit:]
+    return str(int(kept) + bool(rest.strip("0"))), len(rest)
 
 
 def _interpret_suffix(text: str, suffix: str) -> tuple[Literal[2, 10], int, QuantityFormat]:
@@ -475,20 +555,25 @@ def _as_bytes(text: str) -> str:
     return f"; write {number}{'k' if prefix == 'K' else prefix} or {binary}"
 
 
-def _round_to_nano(unscaled: int, exponent: int) -> Amount:
-    """Round a non-negative number up to whole billionths, in decimal form."""
+def _round_to_nano(unscaled: int, exponent: int, *, bounded: bool) -> Amount:
+    """Round a non-negative number up to whole billionths, in decimal form; a bounded one keeps its exponent."""
     surplus = exponent - NANO
     if unscaled == 0:
         return Amount(0, max(exponent, NANO), is_decimal=True)
+    if bounded:
+        if surplus >= 0:
+            return Amount(unscaled, min(exponent, _MAX_EXPONENT), is_decimal=True)
+        return _divided(unscaled, -surplus, NANO)
     if surplus >= 0:
         return Amount(unscaled * 10**surplus, NANO, is_decimal=True)
     return Amount(divide_up(unscaled, 10 ** min(-surplus, MAX_DIGITS)), NANO, is_decimal=True)
 
 
-def _canonical(amount: Amount, suffixes: QuantityFormat) -> str:
+def _canonical(amount: Amount, suffixes: QuantityFormat, *, bounded: bool) -> str:
     """Return the number without a fraction, with the largest suffix that is exact; binary ones from 1024 on.
 
-    If the family has no suffix for an exponent, Kubernetes writes none, which changes the number.
+    If the family has no suffix for an exponent, Kubernetes writes none, which changes the number; a bounded one gets a
+    power of ten.
     """
     if amount.unscaled == 0:
         return "0"
@@ -499,10 +584,11 @@ def _canonical(amount: Amount, suffixes: QuantityFormat) -> str:
             while number % 1024 == 0:
                 number //= 1024
                 power += 10
-            return f"{number}{_BINARY_BY_EXPONENT.get(power, '')}"
+            if power in _BINARY_BY_EXPONENT or power == 0 or not bounded:
+                return f"{number}{_BINARY_BY_EXPONENT.get(power, '')}"
         suffixes = "DecimalSI"
     number, exponent = amount.without_trailing_zeros(multiple_of=3)
-    if suffixes == "DecimalSI":
+    if suffixes == "DecimalSI" and (exponent in _DECIMAL_BY_EXPONENT or not bounded):
         return f"{number}{_DECIMAL_BY_EXPONENT.get(exponent, '')}"
     return f"{number}e{exponent}" if exponent else str(number)
 
@@ -546,8 +632,8 @@ class QuantityField(Quantity):
         self.text = value.text if isinstance(value, QuantityField) else str(value)
 
     @classmethod
-    def _of(cls, amount: Amount, suffixes: QuantityFormat) -> Quantity:
-        return Quantity._of(amount, suffixes)  # noqa: SLF001 - a calculated value has no original text
+    def _of(cls, amount: Amount, suffixes: QuantityFormat, *, bounded: bool) -> Quantity:
+        return Quantity._of(amount, suffixes, bounded=bounded)  # noqa: SLF001 - a calculated value has no original text
 
     def __repr__(self) -> str:
         return f"QuantityField({self.text!r})"

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.containers.images import ImageStore
@@ -58,7 +59,7 @@ class SandboxNode:
         *,
         mark: str,
         time_scale: float = 1.0,
-        declared_features: Sequence[str] = (),
+        release: Release = UNMODIFIED,
         observer: RecordObserver,
         intake: OutputReader,
         shape: NodeShape | None = None,
@@ -96,7 +97,7 @@ class SandboxNode:
             time_scale=time_scale,
             shape=shape,
             address=own.address if own else LOCALHOST,
-            declared_features=declared_features,
+            release=release,
             images=images,
             observer=observer,
         )

@@ -19,6 +19,7 @@ from dra_kit.client.resources import LEASES, NODES, PODS
 from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kubelet.cdi.resolution import DEFAULT_DIRECTORIES
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource.objects import containers, format_time, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
@@ -53,7 +54,7 @@ class NodeKubelet:
         shape: labels and capacity of the Node in addition to those that every kubelet sets.
         address: the address of the node and its pods, which have no separate network.
         wiping_delay: seconds that a driver may be disconnected before its slices are deleted; also scaled.
-        declared_features: enabled alpha features of Kubernetes 1.37, for the Node's ``status.declaredFeatures``.
+        release: whose kubelet it is; its alpha features are in the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
         images: what stands for images.
     """
@@ -71,7 +72,7 @@ class NodeKubelet:
         address: str = "127.0.0.1",
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
-        declared_features: Sequence[str] = (),
+        release: Release = UNMODIFIED,
         images: ImageStore | None = None,
         observer: RecordObserver = lambda _: None,
     ) -> None:
@@ -81,7 +82,7 @@ class NodeKubelet:
         self._runtime = runtime
         self._time_scale = time_scale
         self._observe = observer
-        self._declared_features = tuple(declared_features)
+        self._declared_features = release.declared_by_nodes
         shape = shape or NodeShape()
         self._resources = {**host_capacity(), **shape.capacity}
         namespace = runtime.namespace
@@ -114,6 +115,7 @@ class NodeKubelet:
             connection_changed=self._wiper.changed,
             health_changed=self._health_changed,
             refused=self._plugin_refused,
+            release=release,
         )
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}

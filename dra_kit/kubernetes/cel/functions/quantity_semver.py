@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import operator
+from functools import cache, partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
-from dra_kit.kubernetes.cel.types import Library
+from dra_kit.kubernetes.cel.types import Library, Overload
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity, wrap_int64
 from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
@@ -16,11 +20,18 @@ LIBRARY: Final = Library()
 
 
 @LIBRARY.function("string_to_quantity", "quantity(string) -> quantity")
-def _quantity(text: str) -> Quantity:
+def _quantity(text: str, version: KubernetesVersion = NEWEST) -> Quantity:
     try:
-        return Quantity(text)
+        return Quantity(text, version)
     except InvalidQuantity as error:
         raise EvaluationFailure(str(error), "conversion") from None
+
+
+@cache
+def quantity_overloads(version: KubernetesVersion) -> tuple[Overload, ...]:
+    """Return the overloads of ``quantity()`` with the limits of a release."""
+    found = (overload for overload in LIBRARY.overloads if overload.function == "quantity")
+    return tuple(replace(overload, compute=partial(_quantity, version=version)) for overload in found)
 
 
 LIBRARY.declare("is_quantity_string", "isQuantity(string) -> bool", succeeds(_quantity))
@@ -47,8 +58,8 @@ def _as_integer(value: Quantity) -> int:
 def _computed(value: Quantity, other: Any, *, negative: bool) -> ComputedQuantity:
     right = other if isinstance(other, Quantity) else Quantity.from_int64(other)
     try:
-        if negative and other == INT_MIN and value.as_int64 is not None:
-            # Go negates the smallest int64 to itself, if no overflow is detected
+        if negative and other == INT_MIN and value.as_int64 is not None and not value.bounded:
+            # before 1.38, Go negates the smallest int64 to itself, if no overflow is detected
             total = value + right
             if total.as_int64 is not None:
                 return ComputedQuantity(total)

@@ -16,7 +16,7 @@ import msgspec
 
 from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, go_json
-from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
+from dra_kit.kubernetes.values.quantity import WHITE_SPACE, InvalidQuantity, Quantity
 
 Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "pointer"]
 """How a field's zero value is written.
@@ -162,7 +162,7 @@ class StrictDecoding(msgspec.Struct):
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         texts: the text of the objects in the document by path, for those that are stored unchanged.
-        version: the release that decodes: fields that are newer are unknown.
+        version: the release that decodes: it reads quantities, and newer fields are unknown to it.
     """
 
     problems: list[str] = msgspec.field(default_factory=list)
@@ -192,7 +192,7 @@ def _decode(value: Any, type_name: str, path: str, strictness: StrictDecoding) -
         return RawObject(value, strictness.texts[path])
     if reader is not None:
         try:
-            return reader(value)
+            return _quantity(value, strictness.version) if reader is _quantity else reader(value)
         except TypeMismatch as error:
             raise error.at(path) from None
     if type_name.startswith(LIST):
@@ -482,11 +482,11 @@ def _micro_time(value: Any) -> str:
     return moment.isoformat()[:19] + fraction + "Z"
 
 
-def _quantity(value: Any) -> str:
+def _quantity(value: Any, version: KubernetesVersion = NEWEST) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise mismatch(value, "resource.Quantity")
     try:
-        return str(Quantity(str(value).strip()))
+        return str(Quantity(str(value).strip(WHITE_SPACE), version))
     except InvalidQuantity as error:
         raise TypeMismatch(str(error)) from None
 

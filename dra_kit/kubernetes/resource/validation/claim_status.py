@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -34,6 +35,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     entries_within,
     find_duplicates,
     require_one_of,
+    validate_amounts,
     validate_binding,
     validate_conditions,
     validate_node_selector,
@@ -53,13 +55,15 @@ HARDWARE_ADDRESS_MAX_LENGTH: Final = 128
 def validate_device_statuses(
     statuses: Sequence[v1.AllocatedDeviceStatus],
     results: Sequence[v1.DeviceRequestAllocationResult],
+    release: Release = UNMODIFIED,
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for ``status.devices``.
+    """Check all rules of the API server for ``status.devices``.
 
     Args:
         statuses: the entries of all drivers. The size of ``data`` is that of its compact JSON unless it knows the
             text that it was read from (``resource.opaque``): the API server counts white space.
         results: ``status.allocation.devices.results`` of the claim; every entry must belong to one.
+        release: of the API server.
     """
     allocated = {(result.driver, result.pool, result.device, result.share_id or "") for result in results}
     errors = []
@@ -67,7 +71,7 @@ def validate_device_statuses(
     for i, status in enumerate(statuses):
         where = f"status.devices[{i}]"
         key = (status.driver, status.pool, status.device, status.share_id or "")
-        errors += _validate_status(status, where)
+        errors += _validate_status(status, where, release)
         if key not in allocated:
             shown = GoStruct(zip(("Driver", "Pool", "Device", "ShareID"), key, strict=True))
             errors.append(invalid(where, shown, "must be an allocated device in the claim"))
@@ -85,13 +89,13 @@ def _written(status: v1.AllocatedDeviceStatus) -> GoStruct:
     return GoStruct(identity | {"conditions": conditions} | written)
 
 
-def _validate_status(status: v1.AllocatedDeviceStatus, path: str) -> list[FieldError]:
+def _validate_status(status: v1.AllocatedDeviceStatus, path: str, release: Release) -> list[FieldError]:
     errors = driver_name(status.driver, f"{path}.driver")
     errors += pool_name(status.pool, f"{path}.pool")
     errors += label_errors(status.device, f"{path}.device")
     if status.share_id is not None:
         errors += share_id(status.share_id, f"{path}.shareID")
-    errors += validate_conditions(status.conditions, f"{path}.conditions")
+    errors += validate_conditions(status.conditions, f"{path}.conditions", release)
     if status.data is not None:
         errors += validate_object(status.data, f"{path}.data")
     if status.network_data is not None:
@@ -144,12 +148,12 @@ ALLOCATION_CONFIGS_MAX: Final = 64
 _SOURCES: Final = ("FromClaim", "FromClass")
 
 
-def validate_allocation(allocation: v1.AllocationResult, known: frozenset[str]) -> list[FieldError]:
+def validate_allocation(allocation: v1.AllocationResult, known: frozenset[str], release: Release) -> list[FieldError]:
     """Check a new allocation."""
     results, where = allocation.devices.results, "status.allocation.devices.results"
     errors = check_limit(results, RESULTS_MAX, where)
     for below, result in entries_within(results, RESULTS_MAX, where):
-        errors += _validate_result(result, known, below)
+        errors += _validate_result(result, known, below, release)
     entries, where = allocation.devices.config, "status.allocation.devices.config"
     errors += check_limit(entries, ALLOCATION_CONFIGS_MAX, where)
     for below, entry in entries_within(entries, ALLOCATION_CONFIGS_MAX, where):
@@ -161,16 +165,19 @@ def validate_allocation(allocation: v1.AllocationResult, known: frozenset[str]) 
     return errors
 
 
-def _validate_result(result: v1.DeviceRequestAllocationResult, known: frozenset[str], path: str) -> list[FieldError]:
+def _validate_result(
+    result: v1.DeviceRequestAllocationResult, known: frozenset[str], path: str, release: Release
+) -> list[FieldError]:
     errors = validate_reference(result.request, known, f"{path}.request")
     errors += label_errors(result.device, f"{path}.device")
     errors += declared_driver_name(result.driver, f"{path}.driver")
     where = f"{path}.pool"
     errors += declared_pool_name(result.pool, where) if result.pool else mark_declarative([required(where)])
-    errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations"))
+    errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations", release))
     errors += validate_binding(result, path)
     if result.share_id is not None:
         errors += share_id(result.share_id, f"{path}.shareID")
+    errors += validate_amounts(result.consumed_capacity, f"{path}.consumedCapacity", release)
     return errors + validate_skipped_operations(result.skip_node_operations, f"{path}.skipNodeOperations")
 
 
@@ -178,16 +185,19 @@ CONSUMERS_MAX: Final = 256
 
 
 def validate_claim_status(
-    claim: v1.ResourceClaim, devices: Sequence[v1.AllocatedDeviceStatus], old: v1.ResourceClaimStatus
+    claim: v1.ResourceClaim,
+    devices: Sequence[v1.AllocatedDeviceStatus],
+    old: v1.ResourceClaimStatus,
+    release: Release = UNMODIFIED,
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for a write of the status of a claim.
+    """Check all rules of the API server for a write of the status of a claim.
 
     An allocation is looked at only when it is new: afterwards it does not change until it is removed.
     """
     status = claim.status
     errors = _validate_consumers(status.reserved_for)
     results = status.allocation.devices.results if status.allocation else ()
-    errors += validate_device_statuses(devices, results)
+    errors += validate_device_statuses(devices, results, release)
     if status.reserved_for and status.allocation is None:
         errors.append(forbidden("status.reservedFor", "may not be specified when `allocated` is not set"))
     elif claim.metadata.deletion_timestamp is not None:
@@ -196,7 +206,7 @@ def validate_claim_status(
             detail = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
             errors.append(forbidden("status.reservedFor", detail))
     if status.allocation is not None and old.allocation is None:
-        errors += validate_allocation(status.allocation, request_names(claim.spec.devices.requests))
+        errors += validate_allocation(status.allocation, request_names(claim.spec.devices.requests), release)
     elif status.allocation is not None and status.allocation != old.allocation:
         errors += mark_declarative([invalid("status.allocation", None, "field cannot be modified once set")])
     return errors

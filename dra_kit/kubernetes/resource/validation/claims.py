@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self, TypeAlias
+
+from msgspec import Struct
 
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
 from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH, compile_derived, compile_selector
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -29,6 +31,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     entries_within,
     find_duplicates,
     repeated_names,
+    validate_amounts,
     validate_annotation_keys,
     validate_labels,
     validate_opaque,
@@ -47,32 +50,73 @@ _NOT_REFERENCED: Final = (
 _ONE_OF: Final = "exactly one of `exactly` or `firstAvailable` is required"
 
 
-def validate_requests(claim: v1.DeviceClaim, path: str, declarations: DeviceEnvironment) -> list[FieldError]:
-    """Check ``requests`` of a claim; ``path`` is that of ``devices``."""
+class _Rules(Struct, frozen=True):
+    """What the rules of requests depend on.
+
+    Attributes:
+        release: of the API server.
+        declarations: the environment of new expressions.
+        constraints: of the claim.
+        accepted: the capacities of requests and subrequests that are stored already, by both names.
+    """
+
+    release: Release
+    declarations: DeviceEnvironment
+    constraints: Sequence[v1.DeviceConstraint]
+    accepted: Mapping[tuple[str, str], v1.CapacityRequirements]
+
+    @classmethod
+    def of(cls, claim: v1.DeviceClaim, release: Release, old: v1.DeviceClaim | None) -> Self:
+        stored = {
+            (request.name, name): body.capacity
+            for request in (old.requests if old is not None else ())
+            for name, body in _bodies(request)
+            if body.capacity is not None
+        }
+        return cls(release, environment(release), claim.constraints, stored)
+
+
+_Body: TypeAlias = v1.ExactDeviceRequest | v1.DeviceSubRequest
+
+
+def _bodies(request: v1.DeviceRequest) -> list[tuple[str, _Body]]:
+    """Return ``exactly`` and the subrequests of a request, each with its name or an empty one."""
+    alternatives: list[tuple[str, _Body]] = [(one.name, one) for one in request.first_available]
+    return alternatives if request.exactly is None else [("", request.exactly), *alternatives]
+
+
+def validate_requests(
+    claim: v1.DeviceClaim, path: str, release: Release, old: v1.DeviceClaim | None = None
+) -> list[FieldError]:
+    """Check ``requests`` of a claim; ``path`` is that of ``devices``.
+
+    Args:
+        claim: the content of a claim.
+        path: its path.
+        release: of the API server.
+        old: what is stored already, by the rules of an earlier release: its capacities are not checked again.
+    """
+    rules = _Rules.of(claim, release, old)
     where = f"{path}.requests"
     errors = check_limit(claim.requests, REQUESTS_MAX, where)
     if not errors:
         errors += find_duplicates(claim.requests, lambda request: request.name, where)
     for below, request in entries_within(claim.requests, REQUESTS_MAX, where):
-        errors += _validate_request(request, claim.constraints, below, declarations)
-    bodies: list[v1.ExactDeviceRequest | v1.DeviceSubRequest] = []
-    for request in claim.requests:
-        bodies += [*([request.exactly] if request.exactly else []), *request.first_available]
+        errors += _validate_request(request, below, rules)
+    bodies = [body for request in claim.requests for _, body in _bodies(request)]
     derived = [attribute.expression for body in bodies for attribute in body.derived_attributes]
-    if sum(_compiled(expression, declarations, derived=True)[0] for expression in derived if expression) > MAX_COST:
+    costs = (_compiled(expression, rules.declarations, derived=True)[0] for expression in derived if expression)
+    if sum(costs) > MAX_COST:
         detail = "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
         errors.append(forbidden(path, detail))
     return errors
 
 
-def _validate_request(
-    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: DeviceEnvironment
-) -> list[FieldError]:
+def _validate_request(request: v1.DeviceRequest, path: str, rules: _Rules) -> list[FieldError]:
     errors = names.label_errors(request.name, f"{path}.name")
-    content = _validate_alternatives(request, constraints, f"{path}.firstAvailable", declarations)
+    content = _validate_alternatives(request, f"{path}.firstAvailable", rules)
     if request.exactly is not None:
-        attributes = _attributes_of(constraints, {request.name})
-        content += _validate_body(request.exactly, attributes, f"{path}.exactly", declarations)
+        content += _validate_body(request.exactly, (request.name, ""), f"{path}.exactly", rules)
     if not request.first_available and request.exactly is None:
         return [*errors, required(path, _ONE_OF)]
     if request.first_available and request.exactly is not None:
@@ -82,21 +126,19 @@ def _validate_request(
     return errors + content
 
 
-def _validate_alternatives(
-    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: DeviceEnvironment
-) -> list[FieldError]:
+def _validate_alternatives(request: v1.DeviceRequest, path: str, rules: _Rules) -> list[FieldError]:
     alternatives = request.first_available
     errors = check_limit(alternatives, ALTERNATIVES_MAX, path)
     errors = errors or find_duplicates(alternatives, lambda alternative: alternative.name, path)
     for where, alternative in entries_within(alternatives, ALTERNATIVES_MAX, path):
         errors += names.label_errors(alternative.name, f"{where}.name")
-        targets = {request.name, f"{request.name}/{alternative.name}"}
-        errors += _validate_body(alternative, _attributes_of(constraints, targets), where, declarations)
+        errors += _validate_body(alternative, (request.name, alternative.name), where, rules)
     return errors
 
 
-def _attributes_of(constraints: Sequence[v1.DeviceConstraint], targets: set[str]) -> frozenset[str]:
-    """Return the attributes that constraints of these requests compare."""
+def _attributes_of(constraints: Sequence[v1.DeviceConstraint], names: tuple[str, str]) -> frozenset[str]:
+    """Return the attributes that constraints of a request or subrequest compare."""
+    targets = {names[0], "/".join(names)} if names[1] else {names[0]}
     found: set[str | None] = set()
     for constraint in constraints:
         if not constraint.requests or targets.intersection(constraint.requests):
@@ -104,21 +146,19 @@ def _attributes_of(constraints: Sequence[v1.DeviceConstraint], targets: set[str]
     return frozenset(name for name in found if name is not None)
 
 
-def _validate_body(
-    body: v1.ExactDeviceRequest | v1.DeviceSubRequest,
-    constrained: frozenset[str],
-    path: str,
-    declarations: DeviceEnvironment,
-) -> list[FieldError]:
-    """Check the common fields of ``exactly`` and subrequests."""
+def _validate_body(body: _Body, of: tuple[str, str], path: str, rules: _Rules) -> list[FieldError]:
+    """Check the common fields of ``exactly`` and subrequests, by the names of request and subrequest."""
     errors = _validate_class_name(body, f"{path}.deviceClassName")
-    errors += validate_selectors(body.selectors, f"{path}.selectors", declarations)
+    errors += validate_selectors(body.selectors, f"{path}.selectors", rules.declarations)
     errors += _validate_mode(body.allocation_mode, body.count, path)
-    errors += validate_tolerations(body.tolerations, f"{path}.tolerations")
-    return errors + _validate_derived(body.derived_attributes, constrained, f"{path}.derivedAttributes", declarations)
+    errors += validate_tolerations(body.tolerations, f"{path}.tolerations", rules.release)
+    if body.capacity is not None and body.capacity != rules.accepted.get(of):
+        errors += validate_amounts(body.capacity.requests, f"{path}.capacity.requests", rules.release)
+    constrained = _attributes_of(rules.constraints, of)
+    return errors + _validate_derived(body.derived_attributes, constrained, f"{path}.derivedAttributes", rules)
 
 
-def _validate_class_name(body: v1.ExactDeviceRequest | v1.DeviceSubRequest, path: str) -> list[FieldError]:
+def _validate_class_name(body: _Body, path: str) -> list[FieldError]:
     """Check the name of a class; the rule is declarative for subrequests."""
     name = body.device_class_name
     if isinstance(body, v1.ExactDeviceRequest):
@@ -146,18 +186,19 @@ def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
 
 
 def _validate_derived(
-    attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: DeviceEnvironment
+    attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, rules: _Rules
 ) -> list[FieldError]:
     """Check derived attributes of a request; hand-written rules also check a list that is too long."""
     errors = []
     for i, attribute in enumerate(attributes):
         where = f"{path}[{i}]"
         name, expression = attribute.name, attribute.expression
-        errors += mark_declarative(full_name(name, f"{where}.name") if name else [required(f"{where}.name")])
+        at = f"{where}.name"
+        errors += mark_declarative(full_name(name, at, rules.release) if name else [required(at)])
         if name and name not in constrained:
-            errors.append(invalid(f"{where}.name", name, _NOT_REFERENCED))
+            errors.append(invalid(at, name, _NOT_REFERENCED))
         if expression:
-            errors += validate_expression(expression, f"{where}.expression", declarations, derived=True)
+            errors += validate_expression(expression, f"{where}.expression", rules.declarations, derived=True)
         else:
             errors += mark_declarative([required(f"{where}.expression")])
     errors += repeated_names([attribute.name for attribute in attributes], path)
@@ -174,24 +215,27 @@ _WITHOUT_ATTRIBUTE: Final = (
 
 
 def validate_claim_spec(
-    spec: v1.ResourceClaimSpec, gates: Release | None = None, *, path: str = "spec"
+    spec: v1.ResourceClaimSpec,
+    release: Release = UNMODIFIED,
+    *,
+    path: str = "spec",
+    old: v1.ResourceClaimSpec | None = None,
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for the spec of a claim, in its paths and texts.
+    """Check all rules of the API server for the spec of a claim, in its paths and texts.
 
     Args:
         spec: the spec; fields of gates that are off have been dropped from it.
-        gates: of the API server; the defaults if absent.
+        release: of the API server.
         path: path of the spec; ``spec.spec`` in a template.
+        old: what it replaces in a template: unchanged capacities of requests are not looked at again.
     """
-    gates = gates or Release.of()
     known = request_names(spec.devices.requests)
     devices = f"{path}.devices"
-    errors = validate_requests(spec.devices, devices, environment(gates))
-    sharing = "DRAConsumableCapacity" in gates
+    errors = validate_requests(spec.devices, devices, release, None if old is None else old.devices)
     constraints = spec.devices.constraints
     errors += check_limit(constraints, CONSTRAINTS_MAX, f"{devices}.constraints")
     for where, constraint in entries_within(constraints, CONSTRAINTS_MAX, f"{devices}.constraints"):
-        errors += _validate_constraint(constraint, known, where, distinct_attributes=sharing)
+        errors += _validate_constraint(constraint, known, where, release)
     errors += check_limit(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config")
     for where, entry in entries_within(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config"):
         errors += validate_request_references(entry.requests, known, f"{where}.requests")
@@ -205,29 +249,29 @@ def validate_claim_spec_update(spec: v1.ResourceClaimSpec, old: v1.ResourceClaim
 
 
 def _validate_constraint(
-    constraint: v1.DeviceConstraint, known: frozenset[str], path: str, *, distinct_attributes: bool
+    constraint: v1.DeviceConstraint, known: frozenset[str], path: str, release: Release
 ) -> list[FieldError]:
     errors = validate_request_references(constraint.requests, known, f"{path}.requests")
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None:
-        errors += mark_declarative(full_name(match, f"{path}.matchAttribute"))
+        errors += mark_declarative(full_name(match, f"{path}.matchAttribute", release))
     if distinct is not None:  # also next to matchAttribute, which takes precedence
-        errors += mark_declarative(full_name(distinct, f"{path}.distinctAttribute"))
+        errors += mark_declarative(full_name(distinct, f"{path}.distinctAttribute", release))
     if match is None and distinct is None:
-        without = required(path, _WITHOUT_ATTRIBUTE) if distinct_attributes else required(f"{path}.matchAttribute")
-        errors.append(without)
+        sharing = "DRAConsumableCapacity" in release
+        errors.append(required(path, _WITHOUT_ATTRIBUTE) if sharing else required(f"{path}.matchAttribute"))
     return errors
 
 
 SELECTORS_MAX: Final = 32
 
 
-def environment(gates: Release) -> DeviceEnvironment:
-    """Return the environment in which an API server with these gates compiles new expressions."""
+def environment(release: Release) -> DeviceEnvironment:
+    """Return the environment in which the API server of a release compiles new expressions."""
     return new(
-        consumable_capacity="DRAConsumableCapacity" in gates,
-        list_type_attributes="DRAListTypeAttributes" in gates,
-        version=gates.version,
+        consumable_capacity="DRAConsumableCapacity" in release,
+        list_type_attributes="DRAListTypeAttributes" in release,
+        version=release.version,
     )
 
 
@@ -281,20 +325,20 @@ _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
 
 def validate_class(
-    device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, gates: Release | None = None
+    device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, release: Release = UNMODIFIED
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for the name and spec of a class, in its paths and texts.
+    """Check all rules of the API server for the name and spec of a class, in its paths and texts.
 
     Args:
         device_class: fields of gates that are off have been dropped from it.
         old: what it replaces. Selectors that all stay as they are compile as stored ones, and the size of
             configuration that all stays does not count.
-        gates: of the API server; the defaults if absent.
+        release: of the API server.
     """
     spec = device_class.spec
     selectors_stay = old is not None and spec.selectors == old.spec.selectors
     configs_stay = old is not None and spec.config == old.spec.config
-    declarations = STORED if selectors_stay else environment(gates or Release.of())
+    declarations = STORED if selectors_stay else environment(release)
     name = device_class.metadata.name
     errors = (
         mark_declarative(invalid("metadata.name", name, text) for text in names.dns_subdomain(name)) if name else []
@@ -334,12 +378,15 @@ _NOT_IN_TEMPLATES: Final = (
 """What the claims' metadata cannot take over, each with the name that the API server calls it by."""
 
 
-def validate_template(template: v1.ResourceClaimTemplate, gates: Release | None = None) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for the spec of a template, in its paths and texts.
+def validate_template(
+    template: v1.ResourceClaimTemplate, release: Release = UNMODIFIED, old: v1.ResourceClaimTemplate | None = None
+) -> list[FieldError]:
+    """Check all rules of the API server for the spec of a template, in its paths and texts.
 
     Args:
         template: fields of gates that are off have been dropped from it.
-        gates: of the API server; the defaults if absent.
+        release: of the API server.
+        old: what it replaces: unchanged capacities of requests are not looked at again.
     """
     metadata = template.spec.metadata.to_json()
     errors = validate_labels(metadata.get("labels"), "spec.metadata.labels")
@@ -347,14 +394,15 @@ def validate_template(template: v1.ResourceClaimTemplate, gates: Release | None 
     errors += [
         forbidden(f"spec.metadata.{shown}", "cannot be set") for name, shown in _NOT_IN_TEMPLATES if metadata.get(name)
     ]
-    return errors + validate_claim_spec(template.spec.spec, gates, path="spec.spec")
+    stored = None if old is None else old.spec.spec
+    return errors + validate_claim_spec(template.spec.spec, release, path="spec.spec", old=stored)
 
 
 def validate_template_update(
-    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, gates: Release | None = None
+    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, release: Release = UNMODIFIED
 ) -> list[FieldError]:
     """Check it as a new template, and that the spec is unchanged."""
-    errors = validate_template(template, gates)
+    errors = validate_template(template, release, old)
     if template.spec != old.spec:
         # the fields of its metadata, written as in JSON, are beside those of the struct
         shown = GoStruct({**template.spec.metadata.to_json(), "Spec": go_struct(template.spec.spec)})

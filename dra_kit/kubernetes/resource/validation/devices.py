@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -30,6 +31,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_binding,
     validate_node_name,
     validate_node_selector,
+    validate_one_term,
     validate_taint,
 )
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -40,7 +42,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def validate_capacities(
-    capacities: Mapping[str, v1.DeviceCapacity], path: str, *, allow_multiple_allocations: bool, fractional: bool
+    capacities: Mapping[str, v1.DeviceCapacity], path: str, *, allow_multiple_allocations: bool, release: Release
 ) -> list[FieldError]:
     """Check keys and request policies.
 
@@ -48,12 +50,13 @@ def validate_capacities(
         capacities: of a device.
         path: of the map.
         allow_multiple_allocations: whether several claims may share the device.
-        fractional: whether amounts are compared in thousandths where they have fractions, instead of rounded up to
-            whole numbers (feature gate DRAFractionalCapacityRange).
+        release: with feature gate DRAFractionalCapacityRange, amounts are compared in thousandths where they have
+            fractions, instead of rounded up to whole numbers.
     """
+    fractional = "DRAFractionalCapacityRange" in release
     errors = []
     for key, capacity in capacities.items():
-        errors += qualified_name(key, path)
+        errors += qualified_name(key, path, release)
         if capacity.request_policy is None:
             continue
         where = f"{key_path(path, key)}.requestPolicy"
@@ -189,12 +192,12 @@ _LISTS: Final = ("ints", "bools", "strings", "versions")
 _MEMBERS: Final = ", ".join(f"`{name}`" for name in (*_SCALARS.values(), *_LISTS))
 
 
-def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str) -> list[FieldError]:
+def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str, release: Release) -> list[FieldError]:
     """Check keys and values; ``path`` is that of the map."""
     errors = []
     for key, attribute in attributes.items():
-        errors += qualified_name(key, path)
-        errors += _validate_attribute(attribute, key_path(path, key))
+        errors += qualified_name(key, path, release)
+        errors += _validate_attribute(attribute, key_path(path, key), release)
     return errors
 
 
@@ -241,17 +244,17 @@ def validate_partition_type(device: v1.Device, attribute_name: str, driver: str,
     return []
 
 
-def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldError]:
+def _validate_attribute(attribute: v1.DeviceAttribute, path: str, release: Release) -> list[FieldError]:
     empty = (name for name in _LISTS if getattr(attribute, name) == ())
     errors = [invalid(f"{path}.{name}", [], "must not be empty if specified") for name in empty]
     if attribute.string is not None:
         errors += check_length(attribute.string, STRING_MAX_LENGTH, f"{path}.string")
     if attribute.version is not None:
-        errors += _validate_version(attribute.version, f"{path}.version")
+        errors += _validate_version(attribute.version, f"{path}.version", release)
     for i, item in enumerate(attribute.strings or ()):
         errors += check_length(item, STRING_MAX_LENGTH, f"{path}.strings[{i}]")
     for i, item in enumerate(attribute.versions or ()):
-        errors += _validate_version(item, f"{path}.versions[{i}]")
+        errors += _validate_version(item, f"{path}.versions[{i}]", release)
     present = [shown for name, shown in _SCALARS.items() if getattr(attribute, name) is not None]
     present += [name for name in _LISTS if getattr(attribute, name)]
     if not present:
@@ -265,13 +268,28 @@ def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldE
     return errors
 
 
-def _validate_version(text: str, path: str) -> list[FieldError]:
-    errors = []
-    try:
-        Version(text)
-    except ValueError:
-        errors.append(invalid(path, text, "must be a string compatible with semver.org spec 2.0.0"))
+_VERSION_RULE: Final = "must be a string compatible with semver.org spec 2.0.0"
+VERSION_DIGITS_MAX: Final = 18
+"""Digits of a number in a version, so that it fits an int64."""
+
+
+def _validate_version(text: str, path: str, release: Release) -> list[FieldError]:
+    rule, digits = _VERSION_RULE, None
+    if release.has(Change.VERSIONS_HAVE_18_DIGITS):
+        rule, digits = f"{_VERSION_RULE}, with at most {VERSION_DIGITS_MAX} digits in numbers", VERSION_DIGITS_MAX
+    errors = [] if _is_version(text, digits) else [invalid(path, text, rule)]
     return errors + check_length(text, STRING_MAX_LENGTH, path)
+
+
+def _is_version(text: str, digits: int | None) -> bool:
+    """Return whether a text is a version whose numbers have at most some digits."""
+    try:
+        version = Version(text)
+    except ValueError:
+        return False
+    identifiers = (identifier for identifier in version.prerelease if identifier.isdigit())
+    numbers = (version.major, version.minor, version.patch, *map(int, identifiers))
+    return digits is None or max(numbers) < 10**digits
 
 
 def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
@@ -288,9 +306,9 @@ def validate_device_fields(
     *,
     per_device_node_selection: bool = False,
     old: v1.Device | None = None,
-    fractional_ranges: bool = False,
+    release: Release = UNMODIFIED,
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for a single device.
+    """Check all rules of the API server for a single device.
 
     Every gated field is validated as if its feature gate were on.
 
@@ -300,22 +318,22 @@ def validate_device_fields(
         per_device_node_selection: whether its slice has per-device node selection.
         old: the device of this name in the slice that this one replaces: unchanged capacities and taints are
             not validated again.
-        fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
+        release: of the API server.
     """
     errors = label_errors(device.name, f"{path}.name")
     errors += validate_counts(device, path)
-    errors += validate_attributes(device.attributes, f"{path}.attributes")
+    errors += validate_attributes(device.attributes, f"{path}.attributes", release)
     shareable = device.allow_multiple_allocations is True
     if old is None or device.capacity != old.capacity:
         errors += validate_capacities(
-            device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, fractional=fractional_ranges
+            device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, release=release
         )
     errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters")
-    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints)
+    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints, release)
     errors += validate_binding(device, path)
-    errors += _validate_nodes(device, path, per_device_node_selection=per_device_node_selection)
+    errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
     resources = device.node_allocatable_resources
-    errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources")
+    errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources", release)
     return errors
 
 
@@ -325,19 +343,22 @@ def uses_advanced_features(device: v1.Device) -> bool:
 
 
 def _validate_taints(
-    taints: Sequence[v1.DeviceTaint], path: str, unchanged: Sequence[v1.DeviceTaint] | None
+    taints: Sequence[v1.DeviceTaint], path: str, unchanged: Sequence[v1.DeviceTaint] | None, release: Release
 ) -> list[FieldError]:
     if taints == unchanged:
         return []
     errors = [too_many(path, len(taints), TAINTS_MAX)] if len(taints) > TAINTS_MAX else []
     for i, taint in enumerate(taints):
-        found = validate_taint(taint, f"{path}[{i}]")
+        found = validate_taint(taint, f"{path}[{i}]", release)
         # declarative rules also check the items of a list that is too long
         errors += [error for error in found if error.declarative] if len(taints) > TAINTS_MAX else found
     return errors
 
 
-def _validate_nodes(device: v1.Device, path: str, *, per_device_node_selection: bool) -> list[FieldError]:
+def validate_device_nodes(
+    device: v1.Device, path: str, *, per_device_node_selection: bool, release: Release
+) -> list[FieldError]:
+    """Check which nodes a device says it is for, and that its slice leaves the choice to it."""
     if not per_device_node_selection:
         if device.node_name is None and device.node_selector is None and device.all_nodes is None:
             return []
@@ -352,6 +373,8 @@ def _validate_nodes(device: v1.Device, path: str, *, per_device_node_selection: 
     if device.node_selector is not None:
         present.append("`nodeSelector`")
         errors += validate_node_selector(device.node_selector, f"{path}.nodeSelector")
+        if release.has(Change.DEVICES_HAVE_ONE_SELECTOR_TERM):
+            errors += validate_one_term(device.node_selector, f"{path}.nodeSelector")
     if device.all_nodes is False:
         errors.append(invalid(f"{path}.allNodes", value=False, detail="must be either unset or set to true"))
     elif device.all_nodes:
@@ -440,7 +463,7 @@ _MAPPING_MEMBERS = "`capacityKey`, `deviceMultiplier`"
 
 
 def validate_node_allocatable(
-    resources: Mapping[str, v1.NodeAllocatableResource], capacities: Container[str], path: str
+    resources: Mapping[str, v1.NodeAllocatableResource], capacities: Container[str], path: str, release: Release
 ) -> list[FieldError]:
     """Check ``nodeAllocatableResources`` of one device; ``capacities`` are the keys of its capacities."""
     errors = []
@@ -451,34 +474,48 @@ def validate_node_allocatable(
         if resource.mapping is None and resource.overhead is None:
             errors.append(required(where, "at least one of mapping or overhead must be set"))
         if resource.mapping is not None:
-            errors += _validate_mapping(resource.mapping, capacities, f"{where}.mapping")
+            errors += _validate_mapping(resource.mapping, capacities, f"{where}.mapping", release)
         if resource.overhead is not None:
             errors += _validate_overhead(resource.overhead, f"{where}.overhead")
     return errors
 
 
 def _validate_mapping(
-    mapping: v1.NodeAllocatableResourceMapping, capacities: Container[str], path: str
+    mapping: v1.NodeAllocatableResourceMapping, capacities: Container[str], path: str, release: Release
 ) -> list[FieldError]:
-    key, multiplier = mapping.capacity_key, mapping.capacity_multiplier
-    errors = []
-    if key == "":
-        errors.append(invalid(f"{path}.capacityKey", "", "capacityKey must not be an empty string"))
-    elif key is not None and key not in capacities:
-        errors.append(not_found(f"{path}.capacityKey", key))
-    if key is None and multiplier is not None:
-        errors.append(required(f"{path}.capacityKey", "capacityKey is required when capacityMultiplier is set"))
-    if multiplier is None and key is not None:
-        detail = "capacityMultiplier is required when capacityKey is set"
-        errors.append(required(f"{path}.capacityMultiplier", detail))
-    errors += _positive(multiplier, f"{path}.capacityMultiplier")
+    key = mapping.capacity_key
+    errors, unpaired = [], _unpaired(mapping, path, release)
+    if key is not None:
+        errors += _validate_capacity_key(key, capacities, f"{path}.capacityKey", release)
+    errors += [error for error in unpaired if not error.declarative]
+    errors += _positive(mapping.capacity_multiplier, f"{path}.capacityMultiplier")
     errors += _positive(mapping.device_multiplier, f"{path}.deviceMultiplier")
     if key is None and mapping.device_multiplier is None:
         errors += mark_declarative([invalid(path, "", f"must specify one of: {_MAPPING_MEMBERS}")])
     elif key is not None and mapping.device_multiplier is not None:
         shown = "{capacityKey, deviceMultiplier}"
         errors += mark_declarative([invalid(path, shown, f"must specify exactly one of: {_MAPPING_MEMBERS}")])
-    return errors
+    return errors + [error for error in unpaired if error.declarative]
+
+
+def _validate_capacity_key(key: str, capacities: Container[str], path: str, release: Release) -> list[FieldError]:
+    if key == "":
+        return [invalid(path, "", "capacityKey must not be an empty string")]
+    if release.has(Change.CAPACITY_KEYS_ARE_NAMES) and (errors := qualified_name(key, path, release)):
+        return errors
+    return [] if key in capacities else [not_found(path, key)]
+
+
+def _unpaired(mapping: v1.NodeAllocatableResourceMapping, path: str, release: Release) -> list[FieldError]:
+    """Return the error about a capacity without a multiplier, or the reverse."""
+    present, missing = "capacityKey", "capacityMultiplier"
+    if mapping.capacity_key is None:
+        present, missing = missing, present
+    if (mapping.capacity_key is None) == (mapping.capacity_multiplier is None):
+        return []
+    if release.has(Change.MULTIPLIERS_ARE_DECLARED):
+        return mark_declarative([required(f"{path}.{missing}", f"must be set when {present} is set")])
+    return [required(f"{path}.{missing}", f"{missing} is required when {present} is set")]
 
 
 def _validate_overhead(overhead: v1.NodeAllocatableResourceOverhead, path: str) -> list[FieldError]:

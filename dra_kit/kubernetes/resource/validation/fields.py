@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -21,6 +23,7 @@ from dra_kit.kubernetes.resource.field_errors import (
     unsupported,
 )
 from dra_kit.kubernetes.values.json import RAW_OBJECT_MAX_LENGTH, Object, json_size
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _ANNOTATIONS_MAX: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
@@ -37,6 +40,7 @@ def validate_object_meta(
     namespaced: bool,
     name_problems: Callable[[str], list[str]],
     prefix_problems: Callable[[str], list[str]] | None = None,
+    release: Release,
 ) -> list[FieldError]:
     """Return the errors of the metadata of an object.
 
@@ -45,6 +49,7 @@ def validate_object_meta(
         namespaced: whether objects of the kind have a namespace.
         name_problems: the kind's rule for names.
         prefix_problems: the kind's rule for ``generateName``; by default that for names.
+        release: of the API server.
     """
     errors: list[FieldError] = []
     prefix, name = metadata.get("generateName"), metadata.get("name")
@@ -67,7 +72,7 @@ def validate_object_meta(
     if metadata.get("generation", 0) < 0:
         errors.append(invalid("metadata.generation", metadata["generation"], NOT_NEGATIVE))
     errors += validate_labels(metadata.get("labels"), "metadata.labels")
-    return [*errors, *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
+    return [*errors, *_annotations(metadata), *_owners(metadata, release), *_finalizers(metadata)]
 
 
 def validate_labels(labels: Mapping[str, str] | None, path: str) -> list[FieldError]:
@@ -93,14 +98,17 @@ def _annotations(metadata: Object) -> list[FieldError]:
     return errors
 
 
-def _owners(metadata: Object) -> list[FieldError]:
+def _owners(metadata: Object, release: Release) -> list[FieldError]:
     errors: list[FieldError] = []
     owners = metadata.get("ownerReferences") or []
     controllers = []
     for i, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{i}]"
-        missing = [name for name in ("apiVersion", "kind", "name", "uid") if not owner.get(name)]
-        errors += [required(f"{path}.{name}", "must not be empty") for name in missing]
+        missing = [f"{path}.{name}" for name in ("apiVersion", "kind", "name", "uid") if not owner.get(name)]
+        if release.has(Change.OWNERS_ARE_DECLARED):
+            errors += mark_declarative(map(required, missing))
+        else:
+            errors += [required(where, "must not be empty") for where in missing]
         if (owner.get("apiVersion") or "").count("/") > 1:
             detail = "must be <group>/<version> or <version>"
             errors.append(invalid(f"{path}.apiVersion", owner["apiVersion"], detail))
@@ -182,7 +190,7 @@ _MESSAGE_MAX_LENGTH: Final = 32 * 1024
 
 
 def validate_conditions(
-    conditions: Sequence[v1.Condition], path: str, *, limit: int | None = CONDITIONS_MAX
+    conditions: Sequence[v1.Condition], path: str, release: Release, *, limit: int | None = CONDITIONS_MAX
 ) -> list[FieldError]:
     """Check conditions, one of each type, of which most kinds allow eight."""
     errors = [too_many(path, len(conditions), limit)] if limit is not None and len(conditions) > limit else []
@@ -190,7 +198,9 @@ def validate_conditions(
     for i, condition in enumerate(conditions):
         where = f"{path}[{i}]"
         if condition.type in seen:
-            errors.append(duplicate(where, condition.type))
+            whole = release.has(Change.CONDITIONS_ARE_A_MAP)
+            found = duplicate(where, condition if whole else condition.type)
+            errors.append(replace(found, declarative=whole))
         seen.add(condition.type)
         errors += _validate_condition(condition, where)
     return errors
@@ -219,27 +229,36 @@ def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
 
 
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+
+
+def _effects(release: Release) -> tuple[str, ...]:
+    """Return the effects of taints that a release knows."""
+    return EFFECTS if release.version.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
+
+
 _OPERATORS: Final = ("Equal", "Exists")
 
 
-def validate_taint(taint: v1.DeviceTaint, path: str, *, check_effect: bool = True) -> list[FieldError]:
+def validate_taint(
+    taint: v1.DeviceTaint, path: str, release: Release = UNMODIFIED, *, check_effect: bool = True
+) -> list[FieldError]:
     """Check a taint in a slice or rule."""
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
     errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
     if check_effect:
-        errors += mark_declarative(require_one_of(taint.effect, EFFECTS, f"{path}.effect"))
+        errors += mark_declarative(require_one_of(taint.effect, _effects(release), f"{path}.effect"))
     return errors
 
 
-def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str) -> list[FieldError]:
+def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str, release: Release) -> list[FieldError]:
     """Check tolerations of a request or result; their number is not limited (Kubernetes 1.37)."""
     errors = []
     for i, toleration in enumerate(tolerations):
-        errors += _validate_toleration(toleration, f"{path}[{i}]")
+        errors += _validate_toleration(toleration, f"{path}[{i}]", _effects(release))
     return errors
 
 
-def _validate_toleration(toleration: v1.DeviceToleration, path: str) -> list[FieldError]:
+def _validate_toleration(toleration: v1.DeviceToleration, path: str, effects: tuple[str, ...]) -> list[FieldError]:
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
     errors = []
     if key:
@@ -250,8 +269,8 @@ def _validate_toleration(toleration: v1.DeviceToleration, path: str) -> list[Fie
         errors += [invalid(f"{path}.value", value, text) for text in names.label_value(value)]
     elif operator not in _OPERATORS:
         errors += mark_declarative([unsupported(f"{path}.operator", operator, _OPERATORS)])
-    if effect and effect not in EFFECTS:
-        errors += mark_declarative([unsupported(f"{path}.effect", effect, EFFECTS)])
+    if effect and effect not in effects:
+        errors += mark_declarative([unsupported(f"{path}.effect", effect, effects)])
     return errors
 
 
@@ -283,6 +302,21 @@ def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
     for where, condition in entries_within(conditions, BINDING_CONDITIONS_MAX, path):
         errors += [invalid(where, condition, text) for text in names.label_key(condition)]
     return errors + repeated_names(conditions, path)
+
+
+CAPACITIES_MAX: Final = 32
+"""Capacities of a request or result."""
+
+
+def validate_amounts(amounts: Mapping[str, Quantity], path: str, release: Release) -> list[FieldError]:
+    """Check the capacities that a request asks for or a result has; ``path`` is that of the map."""
+    if not release.has(Change.REQUESTED_CAPACITIES_ARE_CHECKED):
+        return []
+    errors = [error for name in amounts for error in names.qualified_name(name, path, release)]
+    if len(amounts) > CAPACITIES_MAX:
+        return errors + mark_declarative([too_many(path, len(amounts), CAPACITIES_MAX)])
+    negative = (invalid(f"{path}[{name}]", amount, NOT_NEGATIVE) for name, amount in amounts.items() if amount.sign < 0)
+    return errors + mark_declarative(negative)
 
 
 def validate_opaque(
@@ -340,7 +374,7 @@ def validate_node_selector_term(term: v1.NodeSelectorTerm, path: str, *, check_v
 
 
 def validate_one_term(selector: v1.NodeSelector, path: str) -> list[FieldError]:
-    """Check that the selector of a whole slice has exactly one term."""
+    """Check that the selector of a slice or device has exactly one term."""
     terms = selector.node_selector_terms
     if len(terms) == 1:
         return []

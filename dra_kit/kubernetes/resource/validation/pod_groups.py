@@ -6,8 +6,10 @@ Sources: Kubernetes 1.37 ``pkg/apis/scheduling/validation``, and the declarative
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -37,28 +39,29 @@ _TEMPLATE_FIELDS: Final = (
 )  # fmt: skip
 
 
-def validate_pod_group(group: Object, old: Object | None = None) -> list[FieldError]:
+def validate_pod_group(group: Object, old: Object | None = None, release: Release = UNMODIFIED) -> list[FieldError]:
     """Return the errors of a PodGroup, except those of its metadata and status.
 
     Args:
         group: the PodGroup.
         old: what it replaces; what did not change is not checked again.
+        release: of the API server.
     """
-    return mark_declarative(_pod_group_spec(group["spec"], old["spec"] if old is not None else None))
+    return mark_declarative(_pod_group_spec(group["spec"], old["spec"] if old is not None else None, release))
 
 
-def _pod_group_spec(spec: Object, old: Object | None) -> Iterator[FieldError]:
+def _pod_group_spec(spec: Object, old: Object | None, release: Release) -> Iterator[FieldError]:
     yield from _fixed(spec, old, "workloadRef", "spec", _workload_reference)
     yield from _policy(spec, old, "spec.schedulingPolicy")
-    yield from _common(spec, old, "spec")
+    yield from _common(spec, old, "spec", release)
 
 
-def _common(spec: Object, old: Object | None, path: str) -> Iterator[FieldError]:
+def _common(spec: Object, old: Object | None, path: str, release: Release) -> Iterator[FieldError]:
     """Check what a PodGroup and a template of a Workload have in common, except the policy."""
     yield from _fixed(spec, old, "resourceClaims", path, _claims)
     yield from _fixed(spec, old, "disruptionMode", path, lambda mode, at: _union(mode, ("single", "all"), at))
     yield from _fixed(spec, old, "priorityClassName", path, _long_name)
-    yield from _fixed(spec, old, "priority", path, _priority)
+    yield from _fixed(spec, old, "priority", path, partial(_priority, release=release))
 
 
 def _fixed(
@@ -126,8 +129,8 @@ def _union(holder: Object, members: tuple[str, ...], path: str) -> Iterator[Fiel
         yield invalid(path, shown, f"must specify {'exactly one of' if given else 'one of'}: {among}")
 
 
-def _priority(priority: int, path: str) -> Iterator[FieldError]:
-    if priority > _PRIORITY_MAX:
+def _priority(priority: int, path: str, release: Release) -> Iterator[FieldError]:
+    if priority > _PRIORITY_MAX and not release.has(Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED):
         yield invalid(path, priority, f"must be less than or equal to {_PRIORITY_MAX}")
 
 
@@ -152,10 +155,10 @@ def _ordered(holder: Object, fields: Iterable[str]) -> GoStruct:
     return GoStruct({field: holder.get(field) for field in fields if field in holder})
 
 
-def validate_pod_group_status(status: Object, spec: Object) -> list[FieldError]:
+def validate_pod_group_status(status: Object, spec: Object, release: Release = UNMODIFIED) -> list[FieldError]:
     """Return the errors of the status of a PodGroup."""
     conditions = [Condition.model_validate(item) for item in status.get("conditions") or ()]
-    errors = validate_conditions(conditions, "status.conditions", limit=None)
+    errors = validate_conditions(conditions, "status.conditions", release, limit=None)
     statuses, path = status.get("resourceClaimStatuses") or (), "status.resourceClaimStatuses"
     known = {_name(claim) for claim in spec.get("resourceClaims") or ()}
     for i, item in enumerate(statuses):
@@ -171,21 +174,23 @@ def validate_pod_group_status(status: Object, spec: Object) -> list[FieldError]:
     return errors + mark_declarative(declared)
 
 
-def validate_workload(workload: Object, old: Object | None = None) -> list[FieldError]:
+def validate_workload(workload: Object, old: Object | None = None, release: Release = UNMODIFIED) -> list[FieldError]:
     """Return the errors of a Workload, except those of its metadata.
 
     Args:
         workload: the Workload.
         old: what it replaces; what did not change is not checked again.
+        release: of the API server.
     """
     templates = workload["spec"].get("podGroupTemplates") or ()
     errors = []
     if len({(item.get("priorityClassName") or "", item.get("priority")) for item in templates}) > 1:
         errors.append(invalid("spec", None, "detected multiple priority configurations"))
-    return errors + mark_declarative(_workload_spec(workload["spec"], old["spec"] if old is not None else None))
+    before = old["spec"] if old is not None else None
+    return errors + mark_declarative(_workload_spec(workload["spec"], before, release))
 
 
-def _workload_spec(spec: Object, old: Object | None) -> Iterator[FieldError]:
+def _workload_spec(spec: Object, old: Object | None, release: Release) -> Iterator[FieldError]:
     templates: Sequence[Object] = spec.get("podGroupTemplates") or ()
     path = "spec.podGroupTemplates"
     if old is None or templates != (old.get("podGroupTemplates") or ()):
@@ -204,7 +209,7 @@ def _workload_spec(spec: Object, old: Object | None) -> Iterator[FieldError]:
         if old is None:
             yield from _needed(_name(item), f"{where}.name", names.dns_label)
         yield from _policy(item, former.get(_name(item)), f"{where}.schedulingPolicy")
-        yield from _common(item, former.get(_name(item)), where)
+        yield from _common(item, former.get(_name(item)), where, release)
     if former.keys() - {_name(item) for item in templates}:
         yield forbidden(path, "item may not be removed")
 

@@ -6,10 +6,12 @@ validation uses and :func:`split_devices`, by which pools are published.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -36,6 +38,7 @@ from dra_kit.kubernetes.resource.validation.devices import (
     uses_advanced_features,
     validate_counter_sets,
     validate_device_fields,
+    validate_device_nodes,
     validate_partition_type,
 )
 from dra_kit.kubernetes.resource.validation.fields import (
@@ -60,18 +63,18 @@ def validate_slice(
     resource_slice: v1.ResourceSlice,
     *,
     old: v1.ResourceSlice | None = None,
-    fractional_ranges: bool = False,
+    release: Release = UNMODIFIED,
     devices_valid: bool = False,
 ) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for the spec of one slice, in its paths and texts.
+    """Check all rules of the API server for the spec of one slice, in its paths and texts.
 
     Every gated field is validated as if its feature gate were on: what a server drops, it drops before.
 
     Args:
         resource_slice: the slice; its metadata is not looked at.
-        old: what the slice replaces: driver, pool and node stay, and what stays of the capacities and taints of a
-            device is not looked at again.
-        fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
+        old: what the slice replaces: driver, pool and node stay. Unchanged devices are not looked at again; before
+            1.38, unchanged capacities and taints of a device.
+        release: of the API server.
         devices_valid: each device has been found valid by itself, for this slice's choice of nodes.
     """
     spec = resource_slice.spec
@@ -79,15 +82,37 @@ def validate_slice(
     errors += _validate_pool_struct(spec.pool)
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
+    apart = release.version.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
+    if not apart:
+        errors += _validate_own_counters(spec)
     # an empty list that is written out counts as set
-    if {"devices", "shared_counters"} <= spec.model_fields_set:
+    elif {"devices", "shared_counters"} <= spec.model_fields_set:
         only_one = invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
         errors.append(replace(only_one, counted=("sharedCounters", "devices")))
-    replaced = None if devices_valid else {device.name: device for device in (old.spec.devices if old else ())}
-    errors += _validate_devices(spec, replaced, fractional_ranges=fractional_ranges)
+    if devices_valid:
+        errors += _validate_devices(spec.devices, lambda *_: [])
+    else:
+        errors += _validate_changed(spec, old.spec if old else None, release)
     errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters")
-    errors += _validate_partition_type(spec)
+    errors += _validate_partition_type(spec, release)
     return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
+
+
+def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
+    """Check that devices consume counters of their own slice, as before Kubernetes 1.35."""
+    known = {counter_set.name: counter_set.counters for counter_set in spec.shared_counters}
+    errors: list[FieldError] = []
+    for i, device in enumerate(spec.devices):
+        for j, consumed in enumerate(device.consumes_counters):
+            path = f"spec.devices[{i}].consumesCounters[{j}]"
+            if consumed.counter_set not in known:
+                text = "must reference a counterSet defined in the ResourceSlice sharedCounters"
+                errors.append(invalid(f"{path}.counterSet", consumed.counter_set, text))
+                continue
+            text = "must reference a counter defined in the ResourceSlice sharedCounters"
+            missing = [name for name in consumed.counters if name not in known[consumed.counter_set]]
+            errors += [invalid(f"{path}.counters", name, text) for name in missing]
+    return errors
 
 
 def max_devices(devices: tuple[v1.Device, ...]) -> int:
@@ -154,35 +179,50 @@ def _validate_scope(spec: v1.ResourceSliceSpec) -> list[FieldError]:
 
 
 def _validate_devices(
-    spec: v1.ResourceSliceSpec, replaced: Mapping[str, v1.Device] | None, *, fractional_ranges: bool
+    devices: Sequence[v1.Device], check: Callable[[v1.Device, str], list[FieldError]]
 ) -> list[FieldError]:
-    """Check devices; ``replaced`` are those of the same names before, None when each needs no check by itself."""
-    limit = max_devices(spec.devices)
-    if len(spec.devices) > limit:
-        return [too_many("spec.devices", len(spec.devices), limit)]
+    """Check the number of devices, each device, and that their names differ."""
+    limit = max_devices(tuple(devices))
+    if len(devices) > limit:
+        return [too_many("spec.devices", len(devices), limit)]
     errors = []
     seen: set[str] = set()
-    for i, device in enumerate(spec.devices):
+    for i, device in enumerate(devices):
         path = f"spec.devices[{i}]"
-        if replaced is not None:
-            errors += validate_device_fields(
-                device,
-                path,
-                per_device_node_selection=spec.per_device_node_selection is True,
-                old=replaced.get(device.name),
-                fractional_ranges=fractional_ranges,
-            )
+        errors += check(device, path)
         if device.name in seen:
             errors.append(duplicate(path, device.name))
         seen.add(device.name)
     return errors
 
 
-def _validate_partition_type(spec: v1.ResourceSliceSpec) -> list[FieldError]:
+def _validate_changed(
+    spec: v1.ResourceSliceSpec, old: v1.ResourceSliceSpec | None, release: Release
+) -> list[FieldError]:
+    """Check the devices of a slice, as far as they are not those that it had before."""
+    selection = spec.per_device_node_selection is True
+    replaced = {device.name: device for device in (old.devices if old else ())}
+    if release.has(Change.DEVICE_LISTS_ARE_ONE_UNIT):
+        if old is not None and spec.devices == old.devices:
+            if spec.per_device_node_selection == old.per_device_node_selection:
+                return []
+            check = partial(validate_device_nodes, per_device_node_selection=selection, release=release)
+            return [error for i, device in enumerate(spec.devices) for error in check(device, f"spec.devices[{i}]")]
+        replaced = {}
+
+    def validate(device: v1.Device, path: str) -> list[FieldError]:
+        return validate_device_fields(
+            device, path, per_device_node_selection=selection, old=replaced.get(device.name), release=release
+        )
+
+    return _validate_devices(spec.devices, validate)
+
+
+def _validate_partition_type(spec: v1.ResourceSliceSpec, release: Release) -> list[FieldError]:
     name = spec.partition_type_attribute
     if name is None:
         return []
-    malformed = mark_declarative(full_name(name, "spec.partitionTypeAttribute"))
+    malformed = mark_declarative(full_name(name, "spec.partitionTypeAttribute", release))
     errors = list(malformed)
     if not any(device.consumes_counters for device in spec.devices):
         detail = "may only be set on a slice which declares devices that consume counters"
@@ -245,8 +285,8 @@ _SUMMARY_MAX: Final = 32
 _VALIDATION_ERROR_MAX: Final = 256
 
 
-def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for a new request; a driver may have 253 bytes here."""
+def validate_pool_status_request(request: ResourcePoolStatusRequest, release: Release = UNMODIFIED) -> list[FieldError]:
+    """Check all rules of the API server for a new request; a driver may have 253 bytes here."""
     spec = request.spec
     errors = declared_driver_name(spec.driver, "spec.driver", max_length=None)
     if spec.pool_name is not None:
@@ -256,7 +296,7 @@ def validate_pool_status_request(request: ResourcePoolStatusRequest) -> list[Fie
     elif spec.limit is not None and spec.limit > LIMIT_MAX:
         errors.append(invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}"))
     if spec.default_partition_type_attribute is not None:
-        errors += full_name(spec.default_partition_type_attribute, "spec.defaultPartitionTypeAttribute")
+        errors += full_name(spec.default_partition_type_attribute, "spec.defaultPartitionTypeAttribute", release)
     return mark_declarative(errors)
 
 
@@ -269,8 +309,8 @@ def validate_pool_status_request_update(
     return mark_declarative([invalid("spec", None, _IMMUTABLE)])
 
 
-def validate_pool_status(status: Any, old: Any) -> list[FieldError]:
-    """Check that a request is answered once, and the answer (Kubernetes 1.37)."""
+def validate_pool_status(status: Any, old: Any, release: Release = UNMODIFIED) -> list[FieldError]:
+    """Check that a request is answered once, and the answer."""
     if old:
         return [invalid("status", status, _IMMUTABLE)] if status != old else []
     if status is None:
@@ -281,7 +321,8 @@ def validate_pool_status(status: Any, old: Any) -> list[FieldError]:
     for path, pool in entries_within(pools, LIMIT_MAX, "status.pools"):
         errors += _pool_status(pool, path)
     parsed = [v1.Condition.model_validate(item) for item in conditions]
-    return mark_declarative([*errors, *validate_conditions(parsed, "status.conditions", limit=_REQUEST_CONDITIONS_MAX)])
+    errors += validate_conditions(parsed, "status.conditions", release, limit=_REQUEST_CONDITIONS_MAX)
+    return mark_declarative(errors)
 
 
 def _pool_status(pool: Any, path: str) -> list[FieldError]:
@@ -340,12 +381,15 @@ def _count(holder: Any, field: str, path: str, *, least: int = 0, needed: bool =
     return [] if value >= least else [invalid(f"{path}.{field}", value, f"must be greater than or equal to {least}")]
 
 
-def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None) -> list[FieldError]:
-    """Check all rules of the API server (Kubernetes 1.37) for the spec of a rule, in its paths and texts.
+def validate_taint_rule(
+    rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None, *, release: Release = UNMODIFIED
+) -> list[FieldError]:
+    """Check all rules of the API server for the spec of a rule, in its paths and texts.
 
     Args:
         rule: the rule.
         old: what it replaces; an effect that stays may be one that this release does not know.
+        release: of the API server.
     """
     errors = []
     selector = rule.spec.device_selector
@@ -356,9 +400,19 @@ def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None
         errors += label_errors(selector.device, f"{path}.device") if selector.device is not None else []
     taint = rule.spec.taint
     effect_stays = old is not None and taint.effect != "" and taint.effect == old.spec.taint.effect
-    return errors + validate_taint(taint, "spec.taint", check_effect=not effect_stays)
+    return errors + validate_taint(taint, "spec.taint", release, check_effect=not effect_stays)
 
 
-def validate_taint_rule_status(conditions: Sequence[v1.Condition]) -> list[FieldError]:
+def taint_rule_warnings(rule: v1.DeviceTaintRule, release: Release) -> list[str]:
+    """Return the API server's warnings about a rule."""
+    selector = rule.spec.device_selector
+    if selector is None or not release.has(Change.EMPTY_SELECTORS_WARN):
+        return []
+    if any(part is not None for part in (selector.driver, selector.pool, selector.device)):
+        return []
+    return ["spec.deviceSelector: an empty selector matches every device from every driver in the cluster"]
+
+
+def validate_taint_rule_status(conditions: Sequence[v1.Condition], release: Release = UNMODIFIED) -> list[FieldError]:
     """Check ``status.conditions`` of a rule."""
-    return validate_conditions(conditions, "status.conditions")
+    return validate_conditions(conditions, "status.conditions", release)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.kubernetes.cel.device import AttributeValue, Device
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.program import compile_selector
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
 
@@ -55,6 +57,17 @@ def test_capacity_accepts_quantity_text_and_int(amount: str | int | Quantity) ->
     device = Device(driver="d", capacity={"memory": amount})
 
     assert holds(device, 'device.capacity["d"].memory == quantity("8192Mi")')
+
+
+@pytest.mark.parametrize(("release", "is_integer"), [("1.37", False), ("1.38", True)])
+def test_quantity_of_19_digits_is_an_integer_since_1_38(release: str, is_integer: bool) -> None:
+    version, amount = KubernetesVersion.parse(release), "1000000000000000001"
+    device = Device(driver="d", capacity={"memory": amount}, version=version)
+    environment = DeviceEnvironment(version=version)
+
+    for quantity in (f'quantity("{amount}")', 'device.capacity["d"].memory'):
+        selector = compile_selector(f"{quantity}.isInteger()", environment=environment)
+        assert selector.matches(device) is is_integer
 
 
 def test_names_without_domain_use_driver_domain() -> None:

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.validation.slices import validate_slice
+
+FRACTIONAL = UNMODIFIED.also("DRAFractionalCapacityRange")
 
 
 def _slice(*devices: dict[str, Any], **spec: Any) -> v1.ResourceSlice:
@@ -104,7 +107,7 @@ def test_driver_pool_and_node_are_immutable() -> None:
     ],
 )
 def test_fractional_ranges(device: dict[str, Any], fractional: bool, expected: list[tuple[str, str]]) -> None:
-    assert _found(validate_slice(_slice(device), fractional_ranges=fractional)) == expected
+    assert _found(validate_slice(_slice(device), release=FRACTIONAL if fractional else UNMODIFIED)) == expected
 
 
 @given(
@@ -119,7 +122,7 @@ def test_fractional_range_accepts_only_its_steps(lowest: int, step: int, steps: 
     device = _policy("1000000", f"{default}m", **{name: f"{amount}m" for name, amount in amounts.items()})
     in_thousandths = any(Decimal(amount) % 1000 for amount in (default, *amounts.values()))
 
-    errors = validate_slice(_slice(device), fractional_ranges=True)
+    errors = validate_slice(_slice(device), release=FRACTIONAL)
 
     uneven = offset % step != 0
     expected = [] if not uneven else [(f"{RANGE}.step", "INVALID")]

@@ -14,6 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 
 INT64_MAX = 2**63 - 1
@@ -306,3 +307,71 @@ def test_from_int64_keeps_int64_form() -> None:
 def test_remainder_of_too_many_digits_is_refused(number: str, divisor: str) -> None:
     with pytest.raises(ValueError, match="at most 4000 digits"):
         Quantity(number) % divisor
+
+
+BEFORE, SINCE = KubernetesVersion(1, 37), KubernetesVersion(1, 38)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrapped", "bounded"),
+    [
+        ("10E", (0, 0), (INT64_MAX, INT64_MAX)),
+        ("9223372036854775808", (-INT64_MAX - 1, 0), (INT64_MAX, INT64_MAX)),
+        ("-9223372036854775809", (-1, -1000), (-INT64_MAX - 1, -INT64_MAX - 1)),
+        ("-0.0000000001", (1, 1), (-1, -1)),
+        ("1e18", (10**18, 0), (10**18, INT64_MAX)),
+    ],
+)
+def test_int64_values_stop_at_their_limits_since_1_38(
+    text: str, wrapped: tuple[int, int], bounded: tuple[int, int]
+) -> None:
+    before, since = Quantity(text, BEFORE), Quantity(text, SINCE)
+
+    assert (before.value, before.milli_value) == wrapped
+    assert (since.value, since.milli_value) == bounded
+
+
+@given(texts)
+def test_number_has_29_digits_since_1_38(parts: tuple[str, str, str]) -> None:
+    text = "".join(parts)
+    before, since = exact(Quantity(text, BEFORE)), exact(Quantity(text, SINCE))
+
+    assert abs(before) <= abs(since) <= abs(before) * (1 + Fraction(1, 10**28))
+    if not parts[2].endswith("i"):
+        assert len(str(abs(Quantity(text, SINCE).amount.unscaled)).rstrip("0")) <= 29
+
+
+@given(texts)
+def test_canonical_form_keeps_the_number_since_1_38(parts: tuple[str, str, str]) -> None:
+    quantity = Quantity("".join(parts), SINCE)
+
+    assert Quantity(str(quantity), SINCE) == quantity
+
+
+def test_suffixes_end_with_a_power_of_ten_since_1_38() -> None:
+    text = "1000000E"
+
+    total = Quantity(text, SINCE) + Quantity("1", SINCE)
+
+    assert [str(Quantity(text, version) + Quantity("0k", version)) for version in (BEFORE, SINCE)] == ["1", "1e24"]
+    assert str(total) == "1000000000000000000000001"
+
+
+@pytest.mark.parametrize(("version", "is_int64"), [(BEFORE, False), (SINCE, True)])
+@pytest.mark.parametrize("text", ["9223372036854775807", "-9223372036854775808", "1000000000000000000"])
+def test_int64_of_19_digits_is_an_int64_since_1_38(text: str, version: KubernetesVersion, is_int64: bool) -> None:
+    assert (Quantity(text, version).as_int64 == int(text)) is is_int64
+
+
+def test_sum_of_numbers_far_apart_is_rounded_since_1_38() -> None:
+    large, small = "1e40", "1n"
+
+    assert str(Quantity(large, SINCE) + Quantity(small, SINCE)) == "10000000000000000000000000000100e9"
+    assert str(Quantity("1e2147483647", SINCE) + Quantity(small, SINCE)).endswith("e2147483616")
+    with pytest.raises(OverflowError, match="too long to compute"):
+        Quantity("1e2147483647", BEFORE) + Quantity(small, BEFORE)
+
+
+def test_quantity_of_a_quantity_keeps_its_limits() -> None:
+    assert Quantity(Quantity("10E", SINCE), BEFORE).value == INT64_MAX
+    assert (Quantity("5E", SINCE) + Quantity("5E", SINCE)).value == INT64_MAX
