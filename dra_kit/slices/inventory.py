@@ -83,8 +83,6 @@ class _Validation:
         for item in devices:
             try:
                 device = validate_device(item, self._source.serving)
-                if problem := full_name_problem(device, self._source.driver):
-                    raise InvalidDevice(f"{_title(device)}: {problem}")
                 if self._drop is not None and device.name in names:
                     raise invalid_device(
                         _title(device), [duplicate("name", device.name, "devices must be unique in a pool")]
@@ -118,21 +116,6 @@ def validate_device(item: object, serving: ProviderCapabilities) -> Device:
     if problem:
         raise InvalidDevice(f"{_title(item)}: {problem}")
     return item
-
-
-def full_name_problem(device: Device, driver: str) -> str:
-    """Return why a name with the driver's own domain is not published; empty if there is none.
-
-    Up to Kubernetes 1.37 such a name and the one without the domain are two attributes for the scheduler, since 1.38
-    they are one. The Go library of 1.38 refuses such names, too (``ValidateQualifiedNames``).
-    """
-    own = f"{driver}/"
-    for kind, names in (("attribute", device.attributes), ("capacity", device.capacity)):
-        for name in names:
-            if name.startswith(own):
-                short = name.removeprefix(own)
-                return f"{kind} {name!r}: write {short!r}; the name of the driver is added implicitly"
-    return ""
 
 
 def _title(device: Device) -> str:
@@ -272,7 +255,6 @@ class ProviderSource(Struct, frozen=True):
 
     Attributes:
         serving: the features that can be published.
-        driver: the name of the driver.
         unnamed: the name of a pool without a name; None if each pool must have one.
         drops_invalid: an invalid device is dropped, not the whole inventory.
         rescan_every: seconds after which ``discover`` is restarted; None means never.
@@ -280,7 +262,6 @@ class ProviderSource(Struct, frozen=True):
 
     provider: DeviceProvider[Any, Any, Any]
     serving: ProviderCapabilities
-    driver: str
     unnamed: str | None
     drops_invalid: bool
     rescan_every: float | None
@@ -297,7 +278,5 @@ def cluster_source(driver: Driver[Any, Any]) -> ProviderSource | None:
 
 
 def _source(driver: Driver[Any, Any], provider: DeviceProvider[Any, Any, Any], unnamed: str | None) -> ProviderSource:
-    serving = ProviderCapabilities(provider.provider_scope, binds=driver.binds)
-    return ProviderSource(
-        provider, serving, driver.name, unnamed, driver.invalid_devices == "drop", driver.rescan_every
-    )
+    serving = ProviderCapabilities(provider.provider_scope, binds=driver.binds, driver=driver.name)
+    return ProviderSource(provider, serving, unnamed, driver.invalid_devices == "drop", driver.rescan_every)
