@@ -128,10 +128,46 @@ class Change(Enum):
     """A device that is no longer shareable is not allocated as a whole while a share of it is in use."""
     UNFINISHED_POOLS_FAIL_NODES = auto()
     """Allocation mode All with an incomplete or invalid pool fails the node; before, it failed the pod."""
-    SLICES_OF_COUNTERS_HAVE_NO_DEVICES = auto()
-    """Shared counters are published in slices without devices; before, in slices with devices."""
     SLICES_ARE_SELECTED_BY_POOL = auto()
     """ResourceSlices can be selected by ``spec.pool.name``; before, that was a 400."""
+    ALLOCATORS_PROMOTED = auto()
+    """The stable allocator has the features of the incubating one, and that those of the experimental one."""
+    BINDING_NEEDS_STATUS = auto()
+    """DRAResourceClaimDeviceStatus does not choose an allocator without DRADeviceBindingConditions."""
+    COUNTERS_IN_SLICES_OF_THEIR_OWN = auto()
+    """A slice has counter sets or devices; before, devices used the counter sets of their own slice."""
+    INCOMPLETE_POOLS_SKIPPED = auto()
+    """No device of an incomplete pool is allocated; before, this was so in allocation mode All only."""
+    INVALID_POOLS_FAIL_NODES = auto()
+    """A pod that fits nowhere while a pool is invalid fails on this node; before, its whole attempt failed."""
+    TOLERATIONS_IN_RESULTS = auto()
+    """The result for a device has the tolerations of its request."""
+    ALL_LEAVES_OUT_TOO_SMALL = auto()
+    """Allocation mode All leaves out devices whose capacity is too small; before, they made it fail."""
+    ALL_COUNTS_FULL = auto()
+    """A device that is too small only because of other shares makes mode All fail; before, it was left out."""
+    DISTINCT_VALUES_COMPARED = auto()
+    """``distinctAttribute`` compares values; before, it only found a device not distinct from itself."""
+    DISTINCT_FROM_ALL = auto()
+    """``distinctAttribute`` compares with all devices; before, with the latest device of each request."""
+    CONFIGS_FOR_ALL_NAME_NONE = auto()
+    """A config that applies to all requests names none of them; before, there was one for each request it named."""
+    AMOUNTS_CHECKED = auto()
+    """An amount that is negative, or not exact in the arithmetic of the request policy, fails the attempt."""
+    AMOUNTS_WRITTEN_LIKE_STEPS = auto()
+    """An amount that is rounded up is written with the suffix of the step; before, as a plain number of ``Ki``."""
+    INCLUDES_EXISTS = auto()
+    """CEL has the function ``includes``."""
+    LISTS_HAVE_FUNCTIONS = auto()
+    """CEL has ``lists.range`` and the functions ``distinct``, ``flatten`` and the like of lists."""
+    CLAIMS_LOSE_ALL_DISABLED_FIELDS = auto()
+    """Claims lose ``distinctAttribute`` and ``tolerations`` without their gates, too."""
+    ALLOCATION_TIMES_STAY = auto()
+    """``allocationTimestamp`` is kept without DRADeviceBindingConditions; 1.38 has no such API server any more."""
+    NONE_IS_AN_EFFECT = auto()
+    """Taints and tolerations may have the effect None."""
+    SLICES_HAVE_DEVICES_OR_COUNTERS = auto()
+    """A slice has devices or counter sets; before, devices consumed the counters of their own slice only."""
     QUANTITIES_STOP_AT_INT64 = auto()
     """Quantities have 29 digits and stop at the limits of int64; before, they wrapped around."""
     NAMES_HAVE_ONE_SLASH = auto()
@@ -200,8 +236,26 @@ _CHANGED: Final = {
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,
     Change.UNFINISHED_POOLS_FAIL_NODES: 38,
-    Change.SLICES_OF_COUNTERS_HAVE_NO_DEVICES: 35,
     Change.SLICES_ARE_SELECTED_BY_POOL: 37,
+    Change.ALLOCATORS_PROMOTED: 36,
+    Change.BINDING_NEEDS_STATUS: 35,
+    Change.COUNTERS_IN_SLICES_OF_THEIR_OWN: 35,
+    Change.INCOMPLETE_POOLS_SKIPPED: 35,
+    Change.INVALID_POOLS_FAIL_NODES: 35,
+    Change.TOLERATIONS_IN_RESULTS: 35,
+    Change.ALL_LEAVES_OUT_TOO_SMALL: 35,
+    Change.ALL_COUNTS_FULL: 37,
+    Change.DISTINCT_VALUES_COMPARED: 35,
+    Change.DISTINCT_FROM_ALL: 37,
+    Change.CONFIGS_FOR_ALL_NAME_NONE: 37,
+    Change.AMOUNTS_CHECKED: 37,
+    Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,
+    Change.INCLUDES_EXISTS: 36,
+    Change.LISTS_HAVE_FUNCTIONS: 34,
+    Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS: 35,
+    Change.ALLOCATION_TIMES_STAY: 35,
+    Change.NONE_IS_AN_EFFECT: 35,
+    Change.SLICES_HAVE_DEVICES_OR_COUNTERS: 35,
     Change.QUANTITIES_STOP_AT_INT64: 38,
     Change.NAMES_HAVE_ONE_SLASH: 38,
     Change.REQUESTED_CAPACITIES_ARE_CHECKED: 38,

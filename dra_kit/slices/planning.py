@@ -369,7 +369,7 @@ class SliceContent(Struct, frozen=True):
 
 def separates_counters(version: KubernetesVersion) -> bool:
     """Return whether shared counters must be in slices without devices; before, they must be in slices with devices."""
-    return version.has(Change.SLICES_OF_COUNTERS_HAVE_NO_DEVICES)
+    return version.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
 
 
 def selects_pools(version: KubernetesVersion) -> bool:

@@ -65,7 +65,7 @@ def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
         try:
             for line in map(_without_former, lines):
                 words: list[str] = []
-                comparison = _Comparison(words, sent_once=release.version != TWICE)
+                comparison = Comparison(words, sent_once=release.version != TWICE, in_words=release.version >= DECLARED)
                 observe = partial(_observe, runner, replayer, expand(line), comparison)
                 yield Case(line["id"], expand(line), observe, words)
         finally:
@@ -76,24 +76,34 @@ TWICE: Final = KubernetesVersion(1, 37)
 """The release to which all requests were sent twice, so that it is known which answers have causes in random order."""
 
 
-def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, comparison: _Comparison) -> Line:
+DECLARED: Final = KubernetesVersion(1, 36)
+"""The first release with declarative validation. Older ones refuse in other words, which are not compared."""
+
+
+def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, comparison: Comparison) -> Line:
     got = runner.run(replayer.answers(line))
     steps = [comparison.answer(step, answer) for step, answer in zip(line["steps"], got, strict=True)]
     return line | {"steps": steps}
 
 
-class _Comparison:
+_INVALID: Final = 422
+_WORDS: Final = ("causes", "message")
+
+
+class Comparison:
     """Normalizes our answers to one line as far as they agree; notes different texts.
 
     Args:
         words: where different texts are noted.
         sent_once: whether nothing is known about the order of causes.
+        in_words: whether causes and messages are compared.
     """
 
-    def __init__(self, words: list[str], *, sent_once: bool = False) -> None:
+    def __init__(self, words: list[str], *, sent_once: bool = False, in_words: bool = True) -> None:
         self._fitting = Fitting()
         self._words = words
         self._sent_once = sent_once
+        self._in_words = in_words
 
     def answer(self, step: Line, got: Line) -> Line:
         """Compare like :meth:`step` with alternative recorded answers."""
@@ -106,6 +116,11 @@ class _Comparison:
     def step(self, step: Line, got: Line) -> Line:
         if self._sent_once and "message" in step and _reordered(step, got):
             got = got | {"causes": step["causes"], "message": step["message"]}
+        if not self._in_words and step.get("status") == got.get("status") == _INVALID:
+            if any(step.get(key) != got.get(key) for key in _WORDS):
+                self._words.append(str(got.get("message")))
+            got = {key: value for key, value in got.items() if key not in _WORDS}
+            got |= {key: step[key] for key in _WORDS if key in step}
         fitted: Line = {}
         for key, value in got.items():
             expected: Any = step.get(key, MISSING)

@@ -3,6 +3,11 @@
 FILE holds request sequences in the golden format; existing answers are recorded again. DIR is the state folder
 of a control plane that the ``cluster`` tool has started, with scheduler and controller manager stopped before anything
 else. Every line is sent twice: a line with different answers is reported and omitted.
+
+For another release, ``--differing default`` or ``--differing alpha`` (the gates of the control plane) records only the
+lines of FILE that it answers otherwise. In their steps ``was`` is what differs, as it was in FILE (null = absent), and
+``differs`` of the line names the keys. With the gates ``alpha``, lines of default gates are sent too: features may have
+been off by default.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
+from tests.golden.api import Comparison
 from tests.golden.api_client import NAMESPACES, REQUEST, Steps, expand
 from tests.golden.files import read
 from tests.golden.kind import Line
@@ -28,6 +34,7 @@ _SENT: Final = (*REQUEST, "sleep", "settle", "sortRules", "warningsUnordered")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _OBJECT: Final = re.compile(r'(Invalid value: ")\{.*\}(": )', re.DOTALL)
 _VERSION: Final = re.compile(r"(ResourceVersion in object meta: )\d+")
+_DEPRECATED: Final = re.compile(r" is deprecated in v1\.\d+\+")
 _AGE: Final = re.compile(r"(\d+[smhdy])+")
 
 
@@ -118,8 +125,13 @@ class _Recorder:
         self._ssl.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._ssl.load_cert_chain(pki / "admin.crt", pki / "admin.key")
 
-    async def record(self, lines: list[Line]) -> list[Line]:
-        """Yield the lines with equal answers in two runs, with these answers."""
+    async def record(self, lines: list[Line], *, differing: bool = False) -> list[Line]:
+        """Return the lines with equal answers in two runs, with these answers.
+
+        Args:
+            lines: to send.
+            differing: whether to leave out the lines whose recorded answers it gives.
+        """
         connector = aiohttp.TCPConnector(ssl=self._ssl, force_close=True)
         # the server closes a connection whose body it does not read
         async with aiohttp.ClientSession(connector=connector, headers={"User-Agent": "oracle/1"}) as client:
@@ -130,12 +142,15 @@ class _Recorder:
             recorded = []
             for line in lines:
                 try:
-                    first, second = [await self._answers(client, line) for _ in range(2)]
+                    first = await self._answers(client, line)
+                    if differing and _agree(line, first):
+                        continue
+                    second = await self._answers(client, line)
                 except aiohttp.ClientError as error:  # a request that crashes the server
                     print(f"left out, not answered: {line['id']}: {error}", file=sys.stderr)
                     continue
                 if first == second:
-                    recorded.append({**line, "steps": first})
+                    recorded.append(_differing(line, first) if differing else {**line, "steps": first})
                 else:
                     print(f"left out, answered in two ways: {line['id']}\n  {first}\n  {second}", file=sys.stderr)
             return recorded
@@ -175,13 +190,50 @@ class _Recorder:
                 pass
 
 
+def _agree(line: Line, answers: list[Line]) -> bool:
+    """Return whether recorded answers differ at most in the words of Go's libraries, and in what is deprecated."""
+    comparison = Comparison([])
+    pairs = zip(map(_undated, line["steps"]), map(_undated, answers), strict=True)
+    return all(comparison.answer(step, answer) == step for step, answer in pairs)
+
+
+def _undated(step: Line) -> Line:
+    """Return a step without warnings of deprecated versions, which each release gives for other ones."""
+    kept = [text for text in step.get("warnings", ()) if not _DEPRECATED.search(text)]
+    return {key: value for key, value in step.items() if key != "warnings"} | ({"warnings": kept} if kept else {})
+
+
+def _differing(line: Line, answers: list[Line]) -> Line:
+    """Return a line with other answers, and with what differs as it was."""
+    steps, names = [], set()
+    for before, now in zip(line["steps"], answers, strict=True):
+        keys = [key for key in (*before, *now) if key not in _SENT and before.get(key) != now.get(key)]
+        names.update(keys)
+        steps.append(now | ({"was": {key: before.get(key) for key in keys}} if keys else {}))
+    return {**line, "differs": sorted(names), "steps": steps}
+
+
+def _of_gates(lines: list[Line], gates: str) -> list[Line]:
+    """Return the lines to send to a server with the gates ``default`` or ``alpha``."""
+    if gates == "default":
+        return [line for line in lines if line["gates"] == "default"]
+    ids = {line["id"] for line in lines}
+    sent = [line for line in lines if line["gates"] == "alpha" or f"{line['id']}+alpha" not in ids]
+    return [
+        line if line["gates"] == "alpha" else line | {"id": f"{line['id']}+alpha", "gates": "alpha"}
+        for line in sent
+    ]  # fmt: skip
+
+
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.golden.record", description=__doc__)
     parser.add_argument("--dir", type=Path, required=True, help="state folder of the cluster tool")
+    parser.add_argument("--differing", choices=("default", "alpha"), help="only lines answered otherwise; the gates")
     parser.add_argument("file", type=Path, metavar="FILE")
     options = parser.parse_args()
-    for line in asyncio.run(_Recorder(options.dir).record(read(options.file))):
+    lines = _of_gates(read(options.file), options.differing) if options.differing else read(options.file)
+    for line in asyncio.run(_Recorder(options.dir).record(lines, differing=bool(options.differing))):
         print(json.dumps(line, separators=(",", ":"), ensure_ascii=False))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dra_kit.kubernetes.release import Release
 from tests.golden import api
-from tests.golden.files import cases, read, stem, title
+from tests.golden.files import cases, read, release_of, stem, title
 from tests.golden.pins import pinned
 from tests.golden.report import Agreement
 
@@ -21,6 +21,9 @@ CHANGED = {stem(path): path for path in pinned("golden/1.38/api/*")}
 """What Kubernetes 1.38 answers otherwise, and what only it was asked."""
 ASKED_AGAIN = CHANGED.keys() | {name for name in FILES if name.startswith(("A-", "B-"))}
 """The files whose requests were sent to Kubernetes 1.38, too."""
+
+OLDEST = {stem(path): path for path in pinned("golden/1.34/api/*")}
+"""What Kubernetes 1.34 answers otherwise than 1.37, or alike: a choice."""
 
 RecordProperty: TypeAlias = Callable[[str, object], None]
 
@@ -48,3 +51,14 @@ def test_answers_equal_those_of_the_next_release(name: str, record_property: Rec
     assert agreement.total > 0
     assert [difference.id for difference in agreement.differences] == []
     assert agreement.stale == []
+
+
+@pytest.mark.parametrize("name", OLDEST)
+def test_answers_equal_those_of_the_oldest_release(name: str, record_property: RecordProperty) -> None:
+    agreement = Agreement()
+
+    agreement.add(name, cases(api, read(OLDEST[name]), release_of(OLDEST[name])))
+
+    record_property("golden", agreement.told(f"1.34/api/{name}"))
+    assert agreement.total > 0
+    assert [difference.id for difference in agreement.differences] == []

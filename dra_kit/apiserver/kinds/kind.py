@@ -182,25 +182,31 @@ class PathSegmentNameStrategy(Strategy):
 
 
 class VersionLife(NamedTuple):
-    """When a version of a kind ends.
+    """When a version of a kind begins and ends.
 
     Attributes:
-        deprecated: the minor release since which its use is discouraged.
-        removed: the first minor release without it, as once announced.
+        deprecated: the minor release since which its use is discouraged; None for none yet.
+        removed: the first minor release without it, as once announced; None for none yet.
         taken_back: whether its removal is announced no more.
+        introduced: the first minor release with it; 0 for all.
     """
 
-    deprecated: int
-    removed: int
+    deprecated: int | None = None
+    removed: int | None = None
     taken_back: bool = False
+    introduced: int = 0
+
+    def has_begun(self, now: KubernetesVersion) -> bool:
+        """Return whether a release knows the version already."""
+        return now.minor >= self.introduced
 
     def is_over(self, now: KubernetesVersion) -> bool:
         """Return whether a release does not serve the version any more."""
-        return self._announced(now) and now.minor >= self.removed
+        return self.removed is not None and self._announced(now) and now.minor >= self.removed
 
     def deprecation(self, now: KubernetesVersion) -> str:
         """Return what a release says about a version that is deprecated; empty for one that is not yet."""
-        if now.minor < self.deprecated:
+        if self.deprecated is None or now.minor < self.deprecated:
             return ""
         told = f"deprecated in v1.{self.deprecated}+"
         return f"{told}, unavailable in v1.{self.removed}+" if self._announced(now) else told
@@ -298,8 +304,9 @@ class Kind(Struct, frozen=True):
             version: f"{self.api_version(version)} {self.kind} is {told}"
             for version, life in lives.items() if (told := life.deprecation(release.version))
         }  # fmt: skip
-        gone = {version for version, life in lives.items() if life.is_over(release.version)}
-        types = {version: name for version, name in self.types.items() if version not in gone}
+        now = release.version
+        lacking = {version for version, life in lives.items() if life.is_over(now) or not life.has_begun(now)}
+        types = {version: name for version, name in self.types.items() if version not in lacking}
         kept = {"storage": self.storage_api_version, "storage_type": self.stored_type}
         return replace(self, types=types, deprecated={**self.deprecated, **warnings}, **kept)
 

@@ -126,7 +126,7 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old))
+        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old), release=context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -182,8 +182,13 @@ def _completed(request: Object) -> str:
 
 
 # DeviceTaintRule and ResourcePoolStatusRequest are younger than their group
-_LIVES: Final = {"v1beta1": VersionLife(35, 38), "v1beta2": VersionLife(36, 39)}
-_TAINT_RULE_LIVES: Final = {"v1beta2": VersionLife(39, 42), "v1alpha3": VersionLife(36, 39, taken_back=True)}
+_LIVES: Final = {
+    "v1beta1": VersionLife(35, 38), "v1beta2": VersionLife(36, 39), "v1alpha3": VersionLife(introduced=36),
+}  # fmt: skip
+_TAINT_RULE_LIVES: Final = {
+    "v1": VersionLife(introduced=37), "v1beta2": VersionLife(39, 42, introduced=36),
+    "v1alpha3": VersionLife(36, 39, taken_back=True),
+}  # fmt: skip
 
 
 def _kind(plural: str, kind: str, strategy: Strategy, *, served: tuple[str, ...], **more: Any) -> Kind:

@@ -152,7 +152,8 @@ class AllocationAttempt:
                 node_selector(claim, picks, node, self._gates)  # an error of the result is one of the attempt
             return search.solution()
         if any(pool.invalid for pool in pools.ordered):
-            raise AllocationError("invalid resource pools were encountered", kind="invalid-pools", node_only=True)
+            node_only = self._gates.has(Change.INVALID_POOLS_FAIL_NODES)
+            raise AllocationError("invalid resource pools were encountered", kind="invalid-pools", node_only=node_only)
         return None
 
     def _requests_on(
@@ -280,7 +281,7 @@ class Allocations(Sequence[AllocationResult]):
         selected = [asked[place] for asked, place in zip(choices, self._solution.selected[claim], strict=True)]
         devices = DeviceAllocationResult(
             results=tuple(_result(pick, self._gates) for pick in picks),
-            config=tuple(_configs(self._claims[claim], selected)),
+            config=tuple(_configs(self._claims[claim], selected, self._gates)),
         )
         selector = node_selector(self._claims[claim], picks, self._node, self._gates)
         return AllocationResult(devices=devices, node_selector=selector)
@@ -296,7 +297,7 @@ def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
         pool=advertised.id.pool,
         device=advertised.id.device,
         admin_access=True if choice.admin_access else None,
-        tolerations=choice.tolerations,
+        tolerations=choice.tolerations if gates.has(Change.TOLERATIONS_IN_RESULTS) else (),
         binding_conditions=advertised.device.binding_conditions if binding else (),
         binding_failure_conditions=advertised.device.binding_failure_conditions if binding else (),
         shareID=None if pick.amounts is None else str(uuid4()),
@@ -305,23 +306,28 @@ def _result(pick: Pick, gates: AllocatorRules) -> DeviceRequestAllocationResult:
     )
 
 
-def _configs(claim: ResourceClaim, selected: Sequence[RequestAlternative]) -> Iterable[DeviceAllocationConfiguration]:
+def _configs(
+    claim: ResourceClaim, selected: Sequence[RequestAlternative], gates: AllocatorRules
+) -> Iterable[DeviceAllocationConfiguration]:
     """Yield the configs of each class, and then of the claim, that apply to a selected choice."""
+    cleared = gates.has(Change.CONFIGS_FOR_ALL_NAME_NONE)
     by_class: dict[str, list[RequestAlternative]] = {}
     for choice in selected:
         by_class.setdefault(choice.device_class.metadata.name, []).append(choice)
     for choices in by_class.values():
-        requests = tuple(choice.name for choice in choices)
+        names = tuple(choice.name for choice in choices)
         for config in choices[0].device_class.spec.config:
             yield DeviceAllocationConfiguration(
-                source="FromClass", requests=_requests_unless_all(requests, selected), opaque=config.opaque
+                source="FromClass",
+                requests=_requests_unless_all(names, selected) if cleared else names,
+                opaque=config.opaque,
             )
     for entry in claim.spec.devices.config:
         named = set(entry.requests)
-        if not named or any(choice.request in named or choice.name in named for choice in selected):
-            yield DeviceAllocationConfiguration(
-                source="FromClaim", requests=_requests_unless_all(entry.requests, selected), opaque=entry.opaque
-            )
+        count = sum(choice.request in named or choice.name in named for choice in selected) if named else 1
+        requests = _requests_unless_all(entry.requests, selected) if cleared else entry.requests
+        for _ in range(min(count, 1) if cleared else count):
+            yield DeviceAllocationConfiguration(source="FromClaim", requests=requests, opaque=entry.opaque)
 
 
 def _requests_unless_all(requests: tuple[str, ...], selected: Sequence[RequestAlternative]) -> tuple[str, ...]:

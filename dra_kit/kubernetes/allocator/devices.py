@@ -444,7 +444,7 @@ def capacity_share(
         AllocationError: ``capacity-not-representable``, ``capacity-negative``, ``capacity-named-twice``.
     """
     requested, capacity = asked_and_offered(requested, device, gates)
-    fractional = gates.fractional_capacity_range
+    checked = gates.has(Change.AMOUNTS_CHECKED)
     if not capacity and not requested:
         return NOTHING
     if not requested and device.whole and len(capacity) == len(device.capacity):
@@ -456,9 +456,11 @@ def capacity_share(
             _check_sign(name, amount)
     amounts = {}
     for name, offer in capacity.items():
-        amount = _resolve(name, requested.get(name), offer, fractional=fractional)
-        _check_sign(name, amount)
+        amount = _resolve(name, requested.get(name), offer, gates, checked=checked)
+        if checked:
+            _check_sign(name, amount)
         amounts[name] = amount
+    fractional = gates.fractional_capacity_range
     if any(_violates(amount, capacity[name].request_policy, fractional=fractional) for name, amount in amounts.items()):
         return None
     return CapacityShare(amounts, {name: to_nano(amount) for name, amount in amounts.items()})
@@ -469,26 +471,29 @@ def _check_sign(name: str, amount: Quantity) -> None:
         raise AllocationError(f'capacity "{name}": capacity value is negative', kind="capacity-negative")
 
 
-def _resolve(name: str, requested: Quantity | None, offer: DeviceCapacity, *, fractional: bool) -> Quantity:
+def _resolve(
+    name: str, requested: Quantity | None, offer: DeviceCapacity, gates: AllocatorRules, *, checked: bool
+) -> Quantity:
     policy = offer.request_policy
     if requested is None:
         return offer.value if policy is None or policy.default is None else policy.default
     if policy is None:
         return requested
     if policy.valid_range is not None and policy.valid_range.min is not None:
-        return _round_up(name, requested, policy.valid_range, policy.valid_range.min, fractional=fractional)
+        return _round_up(name, requested, policy.valid_range, policy.valid_range.min, gates, checked=checked)
     return next((value for value in policy.valid_values if requested <= value), requested)
 
 
 def _round_up(
-    name: str, requested: Quantity, valid: CapacityRequestPolicyRange, least: Quantity, *, fractional: bool
-) -> Quantity:
+    name: str, requested: Quantity, valid: CapacityRequestPolicyRange, least: Quantity, gates: AllocatorRules,
+    *, checked: bool,
+) -> Quantity:  # fmt: skip
     if requested < least:
         return least
     step = valid.step
     if step is None:
         return requested
-    milli = fractional and _has_milli_values(valid)
+    milli = gates.fractional_capacity_range and _has_milli_values(valid)
     size, start = (step.milli_value, least.milli_value) if milli else (step.value, least.value)
     if size <= 0:
         raise Unsupported(f'capacity "{name}": a request policy whose step is not positive')
@@ -497,14 +502,25 @@ def _round_up(
             raise _not_representable(name, f"request {requested} is not a representable milli value")
         wanted = requested.milli_value
     else:
-        if to_nano(requested) > to_nano(Quantity(INT64_MAX)):
+        if checked and to_nano(requested) > to_nano(Quantity(INT64_MAX)):
             raise _not_representable(name, f"request {requested} exceeds MaxInt64")
         wanted = requested.value
     rounded = start + size * divide_up(wanted - start, size)
-    if rounded > INT64_MAX and start >= 0:
+    if not checked:
+        rounded = _as_int64(rounded)
+    elif rounded > INT64_MAX and start >= 0:
         limit = "the milli-value range" if milli else "MaxInt64"
         raise _not_representable(name, f"rounding request {requested} up to the next step passes {limit}")
-    return _written_like(step, Quantity(f"{rounded}m") if milli else Quantity(rounded))
+    model = step if gates.has(Change.AMOUNTS_WRITTEN_LIKE_STEPS) else _BINARY
+    return _written_like(model, Quantity(f"{rounded}m") if milli else Quantity(rounded))
+
+
+_BINARY: Final = Quantity("1Ki")
+
+
+def _as_int64(number: int) -> int:
+    """Return what is left of a number in 64 bits."""
+    return (number + INT64_MAX + 1) % (2 * (INT64_MAX + 1)) - INT64_MAX - 1
 
 
 def _violates(amount: Quantity, policy: CapacityRequestPolicy | None, *, fractional: bool) -> bool:

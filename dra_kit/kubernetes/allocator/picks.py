@@ -12,6 +12,7 @@ from dra_kit.kubernetes.allocator.pools import NodePool, PoolID
 from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS, AllocatorRules
 from dra_kit.kubernetes.allocator.state import DeviceUsage
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, all_tolerated
 from dra_kit.kubernetes.values.quantity import Quantity
 
@@ -53,15 +54,16 @@ class PickedDevices:
         return not holders and device.id not in self._blocked and not self._usage.is_left_to_shares(device, self._gates)
 
     def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Whether the capacity of the unused device is sufficient.
+        """Return whether the capacity of the device is sufficient, apart from what the picks consume.
 
         Raises:
             AllocationError: the request cannot be computed.
         """
-        if not self._gates.consumable_capacity:
+        if not self._gates.consumable_capacity or not self._gates.has(Change.ALL_LEAVES_OUT_TOO_SMALL):
             return True
         share = self._consumption(choice, device)
-        return share is not None and share.fits(device)
+        taken = {} if self._gates.has(Change.ALL_COUNTS_FULL) else self._usage.consumed(device.id, self._gates)
+        return share is not None and share.fits(device, taken)
 
     def is_shareable(self, device: AdvertisedDevice) -> bool:
         """Whether several choices can have it at the same time."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, to_nano
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, node_matches
 
 
@@ -30,7 +31,8 @@ class NodePool:
         slices: the slices with devices for the node, in the order of preference.
         others: further slices of the pool, whose devices count only for counter sets.
         counters: (counter set, counter) to billionths.
-        incomplete: the generation has fewer or more slices than announced: no device can be allocated.
+        incomplete: the generation has fewer or more slices than announced: only the devices of ``slices`` can be
+            allocated, and not all devices of the pool.
         invalid: the problem of the pool, of which no device can be allocated; empty if it is valid.
 
     Attributes:
@@ -57,7 +59,7 @@ class NodePool:
         self.incomplete = incomplete
         self.invalid = invalid
         self.binding: bool = any(slice_.binding for slice_ in slices)
-        self.size: int = 0 if incomplete or invalid else sum(map(len, self.slices))
+        self.size: int = 0 if invalid else sum(map(len, self.slices))
         self.is_usual: bool = not (incomplete or invalid or others or counters) and all(
             slice_.is_usual for slice_ in slices
         )
@@ -74,8 +76,8 @@ class NodePool:
 
     @property
     def usable(self) -> tuple[AdvertisedDevice, ...]:
-        """The devices that may be allocated: none if the pool is incomplete or invalid."""
-        return () if self.incomplete or self.invalid else self.devices
+        """The devices that may be allocated: none if the pool is invalid."""
+        return () if self.invalid else self.devices
 
     @property
     def drawing_elsewhere(self) -> tuple[AdvertisedDevice, ...]:
@@ -125,6 +127,8 @@ class AdvertisedPool:
         everything: Sequence[AdvertisedSlice] = members
         announced = members[0].spec.pool.resource_slice_count
         if len(members) != announced:
+            if not gates.has(Change.INCOMPLETE_POOLS_SKIPPED):
+                return NodePool(self.id, members, incomplete=True)
             if any(slice_.spec.pool.generation > generation for slice_ in known):
                 return None
             everything = [slice_ for slice_ in known if slice_.spec.pool.generation == generation]
@@ -138,8 +142,9 @@ class AdvertisedPool:
         self, members: Sequence[AdvertisedSlice], others: Sequence[AdvertisedSlice], gates: AllocatorRules
     ) -> NodePool:
         partitions = gates.partitionable_devices
-        # with the gate, a slice has either counter sets or devices
-        device_slices = [slice_ for slice_ in members if not (partitions and slice_.spec.shared_counters)]
+        device_slices = members
+        if partitions and gates.has(Change.COUNTERS_IN_SLICES_OF_THEIR_OWN):
+            device_slices = [slice_ for slice_ in members if not slice_.spec.shared_counters]
         problem = _duplicate_name(device_slices)
         if problem or not partitions:
             return NodePool(self.id, device_slices, invalid=problem)

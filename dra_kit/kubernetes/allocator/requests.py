@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from typing_extensions import override
 
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import (
@@ -352,6 +353,40 @@ class _DistinctScalars(_OfScalars):
         return () if devices.values_besides(used) + first_may_be_list < needed else None
 
 
+class _DistinctFromLatest(_OfElements):
+    """No value is that of the latest device of a request. With lists, no element occurs twice."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
+        super().__init__(requests, attribute, lookup, gates)
+        self._order: list[str] = []
+        self._latest: dict[str, frozenset[Any]] = {}
+
+    @override
+    def add(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
+        attribute = self._read(choice, device)
+        if attribute is None:
+            return False
+        by_value = self._gates.has(Change.DISTINCT_VALUES_COMPARED)
+        values: frozenset[Any] = elements(attribute) if by_value else frozenset({device.id})
+        if any(not values.isdisjoint(others) for others in self._latest.values()):
+            return False
+        self._order.append(choice.request)
+        self._latest[choice.request] = values
+        return True
+
+    @override
+    def remove_last(self) -> None:
+        self._latest.pop(self._order.pop(), None)  # an earlier device of the request is not remembered
+
+    @override
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        return None
+
+    @override
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        raise NotImplementedError("the device decides, too")
+
+
 class _DistinctElements(_OfElements):
     """No element occurs twice."""
 
@@ -379,7 +414,9 @@ def constraints_of(claim: ResourceClaim, gates: AllocatorRules, lookup: Attribut
             match = _MatchElements if gates.list_type_attributes else _MatchScalars
             constraints.append(match(constraint.requests, constraint.match_attribute, lookup, gates))
         elif constraint.distinct_attribute is not None and gates.variant.distinct_attribute:
-            distinct = _DistinctElements if gates.list_type_attributes else _DistinctScalars
+            distinct: type[Constraint] = _DistinctElements if gates.list_type_attributes else _DistinctScalars
+            if not gates.has(Change.DISTINCT_FROM_ALL):
+                distinct = _DistinctFromLatest
             constraints.append(distinct(constraint.requests, constraint.distinct_attribute, lookup, gates))
         else:
             name = f"{claim.metadata.namespace}/{claim.metadata.name}"

@@ -40,6 +40,10 @@ INCUBATING: Final = AllocatorVariant(
     "incubating", ordered=True, distinct_attribute=True, binds_to_node=True, knows_sharing=True
 )
 EXPERIMENTAL: Final = replace(INCUBATING, name="experimental", skips_operations=True)
+_EARLY_EXPERIMENTAL: Final = replace(INCUBATING, name="experimental", ordered=False)
+_EARLY_INCUBATING: Final = AllocatorVariant("incubating")
+_EARLY_STABLE: Final = AllocatorVariant("stable")
+"""Before :attr:`~dra_kit.kubernetes.release.Change.ALLOCATORS_PROMOTED`."""
 _ALIKE: Final = replace(EXPERIMENTAL, name="incubating")
 """Since :attr:`~dra_kit.kubernetes.release.Change.ALLOCATORS_ALIKE`."""
 _STABLE_FEATURES: Final = frozenset({"admin_access", "prioritized_list", "partitionable_devices", "device_taints"})
@@ -54,6 +58,7 @@ _KUBERNETES_NAMES: Final = {
     "consumable_capacity": ("DRAConsumableCapacity",),
     "derived_attributes": ("DRADerivedAttributes",),
     "device_binding_and_status": ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
+    "device_status": ("DRAResourceClaimDeviceStatus",),
     "device_taint_rules": ("DRADeviceTaintRules",),
     "device_taints": ("DRADeviceTaints",),
     "fractional_capacity_range": ("DRAFractionalCapacityRange",),
@@ -72,6 +77,7 @@ class AllocatorRules:
     other names are those of the gates without ``DRA``.
 
     Attributes:
+        device_status: it only chooses the allocator, in Kubernetes 1.34.
         version: the release of the scheduler.
         variant: the first of Kubernetes' allocators that supports every feature that is on.
     """
@@ -81,6 +87,7 @@ class AllocatorRules:
     consumable_capacity: bool = False
     derived_attributes: bool = False
     device_binding_and_status: bool = False
+    device_status: bool = False
     device_taint_rules: bool = False
     device_taints: bool = False
     fractional_capacity_range: bool = False
@@ -119,8 +126,14 @@ class AllocatorRules:
     def _choose_variant(self) -> AllocatorVariant:
         on = {gate for gate in _KUBERNETES_NAMES if getattr(self, gate)}
         on.discard("device_taint_rules")  # applied before the allocator, so it does not select one
+        if self.has(Change.BINDING_NEEDS_STATUS):
+            on.discard("device_status")
         if self.has(Change.ALLOCATORS_ALIKE):
             return replace(_ALIKE, name="stable") if on <= _INCUBATING_FEATURES else _ALIKE
+        if not self.has(Change.ALLOCATORS_PROMOTED):
+            if not on:
+                return _EARLY_STABLE
+            return _EARLY_INCUBATING if on <= _STABLE_FEATURES else _EARLY_EXPERIMENTAL
         if on <= _STABLE_FEATURES:
             return STABLE
         return INCUBATING if on <= _INCUBATING_FEATURES else EXPERIMENTAL

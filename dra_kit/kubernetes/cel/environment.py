@@ -97,15 +97,23 @@ class DeviceEnvironment(Struct, frozen=True):
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """Return the signatures of a function; empty if it does not exist."""
         function = function.removeprefix(".")
-        if function == "includes" and not (
-            self.list_type_attributes or self.version.has(Change.INCLUDES_IN_NEW_EXPRESSIONS)
-        ):
-            return ()
         # the API server compiles new expressions for the release before its own
         compiler = self.version if self.stored else self.version.before
+        if function == "includes" and not (
+            self.version.has(Change.INCLUDES_EXISTS)
+            and (self.list_type_attributes or self.version.has(Change.INCLUDES_IN_NEW_EXPRESSIONS))
+        ):
+            return ()
+        if function in _OF_LISTS and not compiler.has(Change.LISTS_HAVE_FUNCTIONS):
+            return ()
         if function == "isMask" and not compiler.has(Change.MASKS_OF_NETWORKS):
             return ()
         return functions().get(function, ())
+
+
+_OF_LISTS: Final = frozenset(
+    {"lists.range", "distinct", "first", "flatten", "last", "reverse", "slice", "sort", "@sortByAssociatedKeys"}
+)
 
 
 @cache

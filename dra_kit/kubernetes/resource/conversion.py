@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, GoStruct, declarative_last
 from dra_kit.kubernetes.values.json import Object
@@ -124,6 +124,7 @@ _FROM_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
 _EACH: Final = "*"
 _DEVICES: Final = "spec.devices.*"
 _RESULTS: Final = "status.allocation.devices.results.*"
+_ALLOCATED_AT: Final = "status.allocation.allocationTimestamp"
 _EXACTLY: Final = "devices.requests.*.exactly"
 _ALTERNATIVES: Final = "devices.requests.*.firstAvailable.*"
 
@@ -138,8 +139,10 @@ def _of_claims(*paths: str) -> tuple[str, ...]:
     return tuple(f"{spec}.{path}" for spec in ("spec", "spec.spec") for path in paths)
 
 
+_TOLERATIONS: Final = _of_requests("tolerations")
+_DISTINCT: Final = _of_claims("devices.constraints.*.distinctAttribute")
 GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
-    (("DRADeviceTaints",), (f"{_DEVICES}.taints", *_of_requests("tolerations"))),
+    (("DRADeviceTaints",), (f"{_DEVICES}.taints", *_TOLERATIONS)),
     (("DRAPartitionableDevices",), (
         "spec.sharedCounters", "spec.perDeviceNodeSelection",
         *(f"{_DEVICES}.{name}" for name in ("consumesCounters", "nodeName", "nodeSelector", "allNodes")),
@@ -150,7 +153,7 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
     )),
     (("DRAConsumableCapacity",), (
         f"{_DEVICES}.allowMultipleAllocations", f"{_DEVICES}.capacity.*.requestPolicy",
-        *_of_claims("devices.constraints.*.distinctAttribute"), *_of_requests("capacity"),
+        *_DISTINCT, *_of_requests("capacity"),
         *(f"{_RESULTS}.{name}" for name in ("shareID", "consumedCapacity")), "status.devices.*.shareID",
     )),
     (("DRADeviceCompatibilityGroups",), (f"{_DEVICES}.consumesCounters.*.compatibilityGroups",)),
@@ -179,10 +182,13 @@ def drop_disabled_fields(obj: Object, old: Object | None, gates: Release) -> Obj
         old: the stored object that it replaces, without empty lists and maps.
         gates: of the API server.
     """
+    kept = () if gates.version.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
     for needed, paths in GATED_FIELDS:
         if all(gate in gates for gate in needed):
             continue
-        ways = [path.split(".") for path in paths]
+        ways = [path.split(".") for path in paths if path not in kept]
+        if "DRADeviceBindingConditions" in needed and not gates.version.has(Change.ALLOCATION_TIMES_STAY):
+            ways.append(_ALLOCATED_AT.split("."))
         if old is None or not any(_uses(old, way) for way in ways):
             for way in ways:
                 obj = _without(obj, way)

@@ -51,7 +51,7 @@ def validate_new_object(obj: Object, kind: str, gates: Release) -> list[FieldErr
         case "DeviceClass":
             return validate_class(v1.DeviceClass.model_validate(whole), release=gates)
         case "DeviceTaintRule":
-            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole))
+            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release=gates)
         case "ResourceClaim":
             return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), gates)
         case "ResourceClaimTemplate":

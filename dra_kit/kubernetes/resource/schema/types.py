@@ -162,7 +162,7 @@ class StrictDecoding(msgspec.Struct):
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         texts: the text of the objects in the document by path, for those that are stored unchanged.
-        version: the release that reads quantities.
+        version: the release that decodes: it reads quantities, and newer fields are unknown to it.
     """
 
     problems: list[str] = msgspec.field(default_factory=list)
@@ -229,9 +229,10 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
         raise mismatch(value, known.name).at(path)
     decoded: dict[str, Any] = {}
     fields = known.fields
+    newer = fields_after(known.name, strictness.version)
     for key, item in value.items():
         entry = fields.get(key)
-        if entry is not None:
+        if entry is not None and key not in newer:
             if item is not None and not is_unset(
                 read := _decode(item, entry.type, _below(path, key), strictness), entry
             ):
@@ -245,6 +246,37 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:
             decoded[key] = empty
     return decoded
+
+
+_LISTS: Final = dict.fromkeys(("ints", "bools", "strings", "versions"), 36)
+_FIELDS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
+    "BasicDevice": {"nodeAllocatableResources": 37},
+    "Device": {"nodeAllocatableResources": 37},
+    "DeviceAttribute": _LISTS,
+    "DeviceCounterConsumption": {"compatibilityGroups": 37},
+    "DeviceRequest": {"derivedAttributes": 37},
+    "DeviceRequestAllocationResult": {"skipNodeOperations": 37},
+    "DeviceSubRequest": {"derivedAttributes": 37},
+    "DeviceTaintRule": {"status": 35},
+    "ExactDeviceRequest": {"derivedAttributes": 37},
+    "PoolStatus": {"partitionSummary": 37, "shareableSummary": 37},
+    "ResourcePoolStatusRequestSpec": {"defaultPartitionTypeAttribute": 37},
+    "ResourceSliceSpec": {"partitionTypeAttribute": 37, "skipNodeOperations": 37},
+}
+"""The first minor release with each field of resource.k8s.io, in all versions of the group, unless all have it.
+
+Source: ``resource/*/types.go`` of ``k8s.io/api`` v0.34.2, v0.35.0, v0.36.2 and v0.37.1.
+"""
+_GROUP: Final = "resource/"
+
+
+@cache
+def fields_after(type_name: str, version: KubernetesVersion) -> frozenset[str]:
+    """Return the fields of a struct that a release does not know yet."""
+    if not type_name.startswith(_GROUP):
+        return frozenset()
+    since = _FIELDS_SINCE.get(type_name.rpartition(".")[2], {})
+    return frozenset(name for name, minor in since.items() if version.minor < minor)
 
 
 _PLAIN: Final = {"string", "bool", "int32", "int64", "double", "bytes"}

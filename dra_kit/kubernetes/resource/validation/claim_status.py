@@ -173,7 +173,7 @@ def _validate_result(
     errors += declared_driver_name(result.driver, f"{path}.driver")
     where = f"{path}.pool"
     errors += declared_pool_name(result.pool, where) if result.pool else mark_declarative([required(where)])
-    errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations"))
+    errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations", release))
     errors += validate_binding(result, path)
     if result.share_id is not None:
         errors += share_id(result.share_id, f"{path}.shareID")

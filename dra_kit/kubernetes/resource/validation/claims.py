@@ -151,7 +151,7 @@ def _validate_body(body: _Body, of: tuple[str, str], path: str, rules: _Rules) -
     errors = _validate_class_name(body, f"{path}.deviceClassName")
     errors += validate_selectors(body.selectors, f"{path}.selectors", rules.declarations)
     errors += _validate_mode(body.allocation_mode, body.count, path)
-    errors += validate_tolerations(body.tolerations, f"{path}.tolerations")
+    errors += validate_tolerations(body.tolerations, f"{path}.tolerations", rules.release)
     if body.capacity is not None and body.capacity != rules.accepted.get(of):
         errors += validate_amounts(body.capacity.requests, f"{path}.capacity.requests", rules.release)
     constrained = _attributes_of(rules.constraints, of)

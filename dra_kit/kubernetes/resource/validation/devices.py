@@ -329,7 +329,7 @@ def validate_device_fields(
             device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, release=release
         )
     errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters")
-    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints)
+    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints, release)
     errors += validate_binding(device, path)
     errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
     resources = device.node_allocatable_resources
@@ -343,13 +343,13 @@ def uses_advanced_features(device: v1.Device) -> bool:
 
 
 def _validate_taints(
-    taints: Sequence[v1.DeviceTaint], path: str, unchanged: Sequence[v1.DeviceTaint] | None
+    taints: Sequence[v1.DeviceTaint], path: str, unchanged: Sequence[v1.DeviceTaint] | None, release: Release
 ) -> list[FieldError]:
     if taints == unchanged:
         return []
     errors = [too_many(path, len(taints), TAINTS_MAX)] if len(taints) > TAINTS_MAX else []
     for i, taint in enumerate(taints):
-        found = validate_taint(taint, f"{path}[{i}]")
+        found = validate_taint(taint, f"{path}[{i}]", release)
         # declarative rules also check the items of a list that is too long
         errors += [error for error in found if error.declarative] if len(taints) > TAINTS_MAX else found
     return errors

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -229,27 +229,36 @@ def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
 
 
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+
+
+def _effects(release: Release) -> tuple[str, ...]:
+    """Return the effects of taints that a release knows."""
+    return EFFECTS if release.version.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
+
+
 _OPERATORS: Final = ("Equal", "Exists")
 
 
-def validate_taint(taint: v1.DeviceTaint, path: str, *, check_effect: bool = True) -> list[FieldError]:
+def validate_taint(
+    taint: v1.DeviceTaint, path: str, release: Release = UNMODIFIED, *, check_effect: bool = True
+) -> list[FieldError]:
     """Check a taint in a slice or rule."""
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
     errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
     if check_effect:
-        errors += mark_declarative(require_one_of(taint.effect, EFFECTS, f"{path}.effect"))
+        errors += mark_declarative(require_one_of(taint.effect, _effects(release), f"{path}.effect"))
     return errors
 
 
-def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str) -> list[FieldError]:
+def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str, release: Release) -> list[FieldError]:
     """Check tolerations of a request or result; their number is not limited (Kubernetes 1.37)."""
     errors = []
     for i, toleration in enumerate(tolerations):
-        errors += _validate_toleration(toleration, f"{path}[{i}]")
+        errors += _validate_toleration(toleration, f"{path}[{i}]", _effects(release))
     return errors
 
 
-def _validate_toleration(toleration: v1.DeviceToleration, path: str) -> list[FieldError]:
+def _validate_toleration(toleration: v1.DeviceToleration, path: str, effects: tuple[str, ...]) -> list[FieldError]:
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
     errors = []
     if key:
@@ -260,8 +269,8 @@ def _validate_toleration(toleration: v1.DeviceToleration, path: str) -> list[Fie
         errors += [invalid(f"{path}.value", value, text) for text in names.label_value(value)]
     elif operator not in _OPERATORS:
         errors += mark_declarative([unsupported(f"{path}.operator", operator, _OPERATORS)])
-    if effect and effect not in EFFECTS:
-        errors += mark_declarative([unsupported(f"{path}.effect", effect, EFFECTS)])
+    if effect and effect not in effects:
+        errors += mark_declarative([unsupported(f"{path}.effect", effect, effects)])
     return errors
 
 

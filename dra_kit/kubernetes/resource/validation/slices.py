@@ -82,8 +82,11 @@ def validate_slice(
     errors += _validate_pool_struct(spec.pool)
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
+    apart = release.version.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
+    if not apart:
+        errors += _validate_own_counters(spec)
     # an empty list that is written out counts as set
-    if {"devices", "shared_counters"} <= spec.model_fields_set:
+    elif {"devices", "shared_counters"} <= spec.model_fields_set:
         only_one = invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
         errors.append(replace(only_one, counted=("sharedCounters", "devices")))
     if devices_valid:
@@ -93,6 +96,23 @@ def validate_slice(
     errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters")
     errors += _validate_partition_type(spec, release)
     return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
+
+
+def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
+    """Check that devices consume counters of their own slice, as before Kubernetes 1.35."""
+    known = {counter_set.name: counter_set.counters for counter_set in spec.shared_counters}
+    errors: list[FieldError] = []
+    for i, device in enumerate(spec.devices):
+        for j, consumed in enumerate(device.consumes_counters):
+            path = f"spec.devices[{i}].consumesCounters[{j}]"
+            if consumed.counter_set not in known:
+                text = "must reference a counterSet defined in the ResourceSlice sharedCounters"
+                errors.append(invalid(f"{path}.counterSet", consumed.counter_set, text))
+                continue
+            text = "must reference a counter defined in the ResourceSlice sharedCounters"
+            missing = [name for name in consumed.counters if name not in known[consumed.counter_set]]
+            errors += [invalid(f"{path}.counters", name, text) for name in missing]
+    return errors
 
 
 def max_devices(devices: tuple[v1.Device, ...]) -> int:
@@ -361,12 +381,15 @@ def _count(holder: Any, field: str, path: str, *, least: int = 0, needed: bool =
     return [] if value >= least else [invalid(f"{path}.{field}", value, f"must be greater than or equal to {least}")]
 
 
-def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None) -> list[FieldError]:
+def validate_taint_rule(
+    rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None, *, release: Release = UNMODIFIED
+) -> list[FieldError]:
     """Check all rules of the API server for the spec of a rule, in its paths and texts.
 
     Args:
         rule: the rule.
         old: what it replaces; an effect that stays may be one that this release does not know.
+        release: of the API server.
     """
     errors = []
     selector = rule.spec.device_selector
@@ -377,7 +400,7 @@ def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None
         errors += label_errors(selector.device, f"{path}.device") if selector.device is not None else []
     taint = rule.spec.taint
     effect_stays = old is not None and taint.effect != "" and taint.effect == old.spec.taint.effect
-    return errors + validate_taint(taint, "spec.taint", check_effect=not effect_stays)
+    return errors + validate_taint(taint, "spec.taint", release, check_effect=not effect_stays)
 
 
 def taint_rule_warnings(rule: v1.DeviceTaintRule, release: Release) -> list[str]:

@@ -28,7 +28,7 @@ from dra_kit.kubernetes.release import KubernetesVersion, Release
 )
 def test_default_gates_of_release(version: str, on: set[str]) -> None:
     release = Release.parse(version)
-    expected: dict[str, Any] = dict.fromkeys(on, True)
+    expected: dict[str, Any] = dict.fromkeys(on | {"device_status"}, True)
     assert AllocatorRules.of(release) == AllocatorRules(version=release.version, **expected)
 
 
