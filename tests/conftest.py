@@ -35,6 +35,16 @@ settings.load_profile("dra-kit")
 logging.getLogger("asyncio").addFilter(lambda record: "PollerCompletionQueue._handle_events" not in record.getMessage())
 
 
+PROCESSES_SECONDS = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that starts ten processes in turn takes minutes where others want the processors."""
+    for item in items:
+        if item.get_closest_marker("processes") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PROCESSES_SECONDS))
+
+
 @pytest.fixture
 def logging_restored() -> Iterator[None]:
     """A command sets up the logging of its process, which is that of the tests here."""

@@ -200,6 +200,9 @@ class ServiceProxy:
             raise
         try:
             await self._forward(listener, reader, writer)
+        except asyncio.CancelledError:
+            writer.transport.abort()  # a client that does not read would keep the connection open
+            raise
         finally:
             writer.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -136,6 +137,8 @@ async def ask(address: str, port: int, data: bytes) -> bytes:
         return await asyncio.wait_for(reader.read(), 60)
     finally:
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def refused(address: str, port: int) -> None:
@@ -145,6 +148,8 @@ async def refused(address: str, port: int) -> None:
                 await ask(address, port, b"")
             except ConnectionRefusedError:
                 return
+            except ConnectionResetError:
+                pass  # it was in the queue of the socket that closes
             await asyncio.sleep(0.01)
 
 
