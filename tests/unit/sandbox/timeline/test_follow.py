@@ -67,10 +67,12 @@ class Follower:
         file: what it writes.
     """
 
-    def __init__(self, client: Client, file: Path, size: int) -> None:
+    def __init__(self, client: Client, file: Path, size: int, *, all_events: bool = False) -> None:
         self.file = file
         self._interrupted = asyncio.Event()
-        self.recorder = ClusterRecorder(client, lambda: RecordFile(file, size, fixed=True), namespace="default")
+        self.recorder = ClusterRecorder(
+            client, lambda: RecordFile(file, size, fixed=True), namespace="default", all_events=all_events
+        )
         self.ending: asyncio.Task[RecordingEnd] = asyncio.create_task(self.recorder.run(PATIENCE, self._interrupted))
 
     async def stop(self) -> RecordingEnd:
@@ -98,9 +100,9 @@ def api() -> Iterator[Api]:
 
 
 @asynccontextmanager
-async def following(url: str, file: Path, size: int = MIB) -> AsyncIterator[Follower]:
+async def following(url: str, file: Path, size: int = MIB, *, all_events: bool = False) -> AsyncIterator[Follower]:
     async with Client(Credentials(Connection(url)), user_agent="tests/1") as client:
-        follower = Follower(client, file, size)
+        follower = Follower(client, file, size, all_events=all_events)
         try:
             yield follower
         finally:
@@ -300,21 +302,16 @@ async def test_events_explain_a_pod_at_a_moment_of_a_recording(api: Api, tmp_pat
     assert "FailedResourceClaimCreation: quota exceeded" in shown
 
 
-@pytest.mark.parametrize(("flags", "names"), [((), {"own"}), (("--all-events",), {"own", "elsewhere"})])
-def test_events_of_all_namespaces_are_recorded_on_request(
-    api: Api, tmp_path: Path, flags: tuple[str, ...], names: set[str]
+@pytest.mark.parametrize(("all_events", "names"), [(False, {"own"}), (True, {"own", "elsewhere"})])
+async def test_events_of_all_namespaces_are_recorded_on_request(
+    api: Api, tmp_path: Path, all_events: bool, names: set[str]
 ) -> None:
-    api.put("events", event("own", "a"))
     api.put("events", event("elsewhere", "b", "elsewhere"))
-    file = tmp_path / "run.jsonl"
+    api.put("events", event("own", "a"))
+    async with following(api.url, tmp_path / "run.jsonl", all_events=all_events) as follower:
+        await until(follower.begun)
 
-    config = str(api.kubeconfig(tmp_path / "k"))
-    arguments = ["snapshot", "--follow", "--for", "2s", "-o", str(file), "--kubeconfig", config, *flags]
-    result = CliRunner().invoke(cli, arguments)
-
-    assert result.exit_code == 0, result.output
-    found = [item for item in Recording(file).records() if isinstance(item, ObjectChanged)]
-    assert {item.object["metadata"]["name"] for item in found} == names
+    assert {name for _, name in follower.changes("events")} == names
 
 
 async def test_heartbeats_of_nodes_are_not_recorded(api: Api, tmp_path: Path) -> None:
