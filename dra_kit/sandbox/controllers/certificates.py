@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -32,8 +33,6 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.errors import Conflict, Forbidden, NotFound
-from dra_kit.kubernetes.cel.failures import EvaluationFailure
-from dra_kit.kubernetes.cel.functions.conversions import parse_duration
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.informers import SharedInformers, WorkQueue
@@ -58,6 +57,10 @@ FOLLOWED: Final = (CERTIFICATES, ISSUERS, CLUSTER_ISSUERS, SECRETS, *_INJECTED)
 _DURATION: Final = dt.timedelta(days=90)
 _DURATION_MIN: Final = dt.timedelta(hours=1)
 _RENEW_BEFORE_MIN: Final = dt.timedelta(minutes=5)
+_GO_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
+_GO_PART: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|[hms])")
+_GO_DURATION: Final = re.compile(rf"(?:{_GO_PART.pattern}){{1,8}}", re.ASCII)
+_GO_SECONDS_MAX: Final = 2_562_047 * 3600  # 64 bits of nanoseconds
 _PAUSE: Final = dt.timedelta(seconds=1)  # between two certificates for one Secret
 _INJECT_FROM: Final = "cert-manager.io/inject-ca-from"
 _INJECT_FROM_SECRET: Final = "cert-manager.io/inject-ca-from-secret"  # noqa: S105 - the name of an annotation
@@ -166,10 +169,12 @@ def _duration(spec: Mapping[str, Any], field: str) -> dt.timedelta | None:
     text = spec.get(field)
     if text is None:
         return None
-    try:
-        return dt.timedelta(microseconds=parse_duration(str(text)).nanoseconds // 1000)
-    except EvaluationFailure:
-        raise ValueError(f"spec.{field} must be a duration such as 2160h, got {text!r}") from None
+    if not isinstance(text, str) or not _GO_DURATION.fullmatch(text):
+        raise ValueError(f"spec.{field} must be a duration such as 2160h, got {text!r}")
+    seconds = sum(float(number) * _GO_UNITS[unit] for number, unit in _GO_PART.findall(text))
+    if seconds > _GO_SECONDS_MAX:
+        raise ValueError(f"spec.{field} must be at most 2562047h, got {text}")
+    return dt.timedelta(seconds=seconds)
 
 
 class CertificateController:
