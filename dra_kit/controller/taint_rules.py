@@ -254,9 +254,9 @@ async def served_taint_rules(client: Client) -> Resource:
             continue
         if any(item.get("name") == DEVICE_TAINT_RULES.plural for item in found.get("resources") or ()):
             return replace(DEVICE_TAINT_RULES, version=version)
-    version = await discover_release(client)
+    release = await discover_release(client)
     raise ConfigurationError(
-        f"taint rules are not applied: the API server (Kubernetes {version}) does not serve DeviceTaintRules; "
+        f"taint rules are not applied: the API server (Kubernetes {release}) does not serve DeviceTaintRules; "
         "upgrade to 1.37, or switch on the gate DRADeviceTaintRules and --runtime-config=resource.k8s.io/v1beta2=true "
         "(before 1.36 v1alpha3) there, in kube-scheduler and in kube-controller-manager",
         code="taint-rules-not-served",

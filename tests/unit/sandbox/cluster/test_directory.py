@@ -17,7 +17,7 @@ import pytest
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers.processes import MARK_VARIABLE
 from dra_kit.sandbox.directory import mark_of, remove_abandoned, sandbox_directory
-from tests.unit.sandbox.cluster.workload.test_runtime import alive
+from tests.support.processes import is_alive
 
 HOLD = """
 from dra_kit.sandbox.directory import sandbox_directory
@@ -193,12 +193,12 @@ def test_all_processes_of_a_killed_sandbox_are_killed(temporary: Path) -> None:
     others = {**os.environ, MARK_VARIABLE: "0123"}
     with subprocess.Popen(["/bin/sleep", "3600"], env=others) as bystander:
         try:
-            assert alive(orphan)
+            assert is_alive(orphan)
 
             ended = remove_abandoned()
 
             assert ended == 1
-            assert not alive(orphan)
+            assert not is_alive(orphan)
             assert not abandoned.exists()
             assert bystander.poll() is None
         finally:
