@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -34,7 +35,11 @@ from dra_kit.kubelet.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.kubelet.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.resource.field_errors import go_quote
+from dra_kit.kubernetes.resource.names import driver_name
 from dra_kit.kubernetes.resource.objects import ClaimReference
+from dra_kit.kubernetes.values.json import byte_length
 
 T = TypeVar("T")
 CALL_TIMEOUT = 45.0
@@ -308,7 +313,7 @@ def _reported_health(item: health_v1.DeviceHealth | health_v1alpha1.DeviceHealth
 
 
 SUPPORTED_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-"""DRA services that a kubelet of 1.34 to 1.37 calls; 1.32 and 1.33 know only the second."""
+"""DRA services that a kubelet of 1.34 and newer calls; 1.32 and 1.33 know only the second."""
 GET_INFO_TIMEOUT = 1.0
 """Seconds the kubelet waits for GetInfo."""
 
@@ -339,9 +344,39 @@ def select_service(info: PluginInfo, supported: Sequence[str] = SUPPORTED_SERVIC
     else:
         reason = "empty list of supported gRPC services (aka supported versions)"
     raise KubeletError(
-        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
+        f"{_VALIDATION_FAILED}invalid supported gRPC versions of DRA driver "
         f"plugin {info.name} at endpoint {info.endpoint}: {reason}"
     )
+
+
+ENDPOINT_MAX: Final = 108
+"""Bytes of a socket's path with the one that ends it: the endpoint of a plugin has fewer."""
+_VALIDATION_FAILED: Final = "RegisterPlugin error -- plugin validation failed with err: "
+_CHANGED_IN_URLS: Final = re.compile(r"^//|[%?#\x00-\x1f\x7f]")
+"""What a URL's parser rejects or changes in a path."""
+
+
+def check_registration(info: PluginInfo, release: Release) -> None:
+    """Check driver name and endpoint of a plugin, as kubelets do since 1.38 (``dra_plugin_manager.go``).
+
+    Raises:
+        KubeletError: one of them is invalid.
+    """
+    if not release.has(Change.REGISTRATIONS_ARE_CHECKED):
+        return
+    errors = [str(error) for error in driver_name(info.name, "driverName")]
+    if errors:
+        shown = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+        raise KubeletError(f"{_VALIDATION_FAILED}invalid DRA driver name: {shown}")
+    problem = ""
+    if not info.endpoint.startswith("/"):
+        problem = "must be an absolute path"
+    elif byte_length(info.endpoint) >= ENDPOINT_MAX:
+        problem = f"must not be longer than {ENDPOINT_MAX} bytes"
+    elif _CHANGED_IN_URLS.search(info.endpoint):
+        problem = "must be a plain path"
+    if problem:
+        raise KubeletError(f"{_VALIDATION_FAILED}DRA plugin endpoint {go_quote(info.endpoint)} {problem}")
 
 
 async def get_info(stub: pb_grpc.RegistrationAsyncStub, socket: Path, timeout: float) -> PluginInfo:

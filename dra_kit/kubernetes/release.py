@@ -156,6 +156,16 @@ class Change(Enum):
     """The priority of a PodGroup may be above 1,000,000,000."""
     EMPTY_SELECTORS_WARN = auto()
     """The API server warns about a DeviceTaintRule that selects every device."""
+    REGISTRATIONS_ARE_CHECKED = auto()
+    """The kubelet refuses plugins with an invalid driver name, or an endpoint that is not a plain, absolute path."""
+    TOLERATIONS_WITHOUT_EFFECT_PROTECT = auto()
+    """A toleration without effect protects from eviction, too; before, it only let the pod be scheduled."""
+    EXTENDED_RESOURCES_ARE_EVICTED = auto()
+    """Pods are also evicted from devices that they use through extended resources."""
+    DELETED_PODS_ARE_NOT_COUNTED = auto()
+    """A rule does not count pods as evicted that another client deleted."""
+    NEGATIVE_SHARES_STOP_THE_SCHEDULER = auto()
+    """No claim is allocated while another one consumes a negative amount."""
     REMOVALS_TAKEN_BACK = auto()
     """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
@@ -204,6 +214,11 @@ _CHANGED: Final = {
     Change.OWNERS_ARE_DECLARED: 38,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,
+    Change.REGISTRATIONS_ARE_CHECKED: 38,
+    Change.TOLERATIONS_WITHOUT_EFFECT_PROTECT: 38,
+    Change.EXTENDED_RESOURCES_ARE_EVICTED: 38,
+    Change.DELETED_PODS_ARE_NOT_COUNTED: 38,
+    Change.NEGATIVE_SHARES_STOP_THE_SCHEDULER: 38,
     Change.REMOVALS_TAKEN_BACK: 38,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,

@@ -314,7 +314,7 @@ class ControllerManager:
                 absent=copy.absent_consumers if copy else None,
             ),
             DeviceTaintEvictionController(
-                client, informers, taint_events, time_scale=time_scale, spare=copy is not None
+                client, informers, taint_events, time_scale=time_scale, spare=copy is not None, release=gates
             ),
             PodGarbageCollector(client, informers, time_scale=time_scale, absent=copy.absent_nodes if copy else ()),
             NodeLifecycleController(

@@ -33,7 +33,12 @@ from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key
 from dra_kit.kubernetes.scheduler import hints
 from dra_kit.kubernetes.scheduler.assume_cache import AssumedPods, ClaimTracker
-from dra_kit.kubernetes.scheduler.claims import NotReady, UnschedulableAndUnresolvable, pod_claims_state
+from dra_kit.kubernetes.scheduler.claims import (
+    NotReady,
+    UnschedulableAndUnresolvable,
+    allocation_problem,
+    pod_claims_state,
+)
 from dra_kit.kubernetes.scheduler.cycle import (
     DeviceChoice,
     Placement,
@@ -586,6 +591,7 @@ class DeviceTracker:
         self._snapshot = AllocatorState()
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
         self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
+        self._invalid: dict[str, str] = {}  # what is wrong with an allocation, likewise
         self._later: list[Callable[[], None]] | None = None  # changes to apply; None while it is not frozen
         self._aborted = threading.Event()
 
@@ -633,22 +639,34 @@ class DeviceTracker:
 
     # --- who holds what
 
-    def hold(self, claim: str, allocation: ObjectView | None) -> None:
-        """Record the current allocation of a claim by its UID; None if the claim is not allocated."""
-        self._apply(lambda: self._hold(claim, allocation))
+    def hold(self, claim: str, allocation: ObjectView | None, name: str = "") -> None:
+        """Record the current allocation of a claim by its UID and name; None if the claim is not allocated."""
+        self._apply(lambda: self._hold(claim, allocation, name))
 
-    def _hold(self, claim: str, allocation: ObjectView | None) -> None:
+    def _hold(self, claim: str, allocation: ObjectView | None, name: str) -> None:
         former = self._held.pop(claim, None)
+        self._invalid.pop(claim, None)
         if former is not None:
             self._snapshot.deallocate(former)
         if allocation is not None:
             self._snapshot.allocate(allocation)
             self._held[claim] = allocation
+            if problem := allocation_problem(allocation, name, self._gates):
+                self._invalid[claim] = problem
 
     # --- for one pod
 
     def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
-        """Return an attempt to allocate the claims of a pod; it tries one node after the other."""
+        """Return an attempt to allocate the claims of a pod; it tries one node after the other.
+
+        Raises:
+            Unschedulable: an allocation that a claim has is invalid.
+        """
+        if claims and self._invalid:
+            first, *others = sorted(self._invalid.values())
+            more = f" (and {len(others)} more claims with invalid consumed capacity)" if others else ""
+            text = f'running PreFilter plugin "{DYNAMIC_RESOURCES}": gather allocation state: {first}{more}'
+            raise Unschedulable(text, reason="SchedulerError")
         return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
     def explain(

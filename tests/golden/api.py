@@ -30,8 +30,13 @@ def recognises(line: Line) -> bool:
 
 
 def for_release(former: Iterable[Line], changed: Iterable[Line]) -> list[Line]:
-    """Return the lines of a file as a release answers them that changed some of those before, and serves no v1beta1."""
-    lines = {line["id"]: line for line in former} | {line["id"]: line for line in changed}
+    """Return the lines of a file as a release answers them that changed some of those before, and serves no v1beta1.
+
+    What may differ from the former answer may not from the changed one: it has another id.
+    """
+    lines = {line["id"]: line for line in former}
+    for line in changed:
+        lines[line["id"]] = {**line, "id": f"{line['id']} (changed)"}
     return [_without_removed(line) for line in lines.values()]
 
 
@@ -40,11 +45,12 @@ _REMOVED: Final = "/apis/resource.k8s.io/v1beta1/"
 
 def _without_removed(line: Line) -> Line:
     """Return a line that asks for a removed version with these requests only, which find nothing."""
-    asking = [
+    steps = [
         {key: step[key] for key in step.keys() & REQUEST} | {"keep": "status", "status": 404}
-        for step in line["steps"] if _REMOVED in step.get("path", "")
+        if _REMOVED in step.get("path", "") else {"settle": True}  # templates count the steps
+        for step in line["steps"]
     ]  # fmt: skip
-    return {**line, "id": f"{line['id']} (removed)", "steps": asking} if asking else line
+    return {**line, "id": f"{line['id']} (removed)", "steps": steps} if any("path" in step for step in steps) else line
 
 
 def _without_former(line: Line) -> Line:

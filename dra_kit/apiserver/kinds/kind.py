@@ -224,7 +224,7 @@ class Kind(Struct, frozen=True):
         deletion_status: whether a deletion is answered with a Status instead of the object.
         fields: what it can be selected by, beyond name and namespace.
         own_selectors: whether it names its version when it refuses a field selector.
-        deprecated: warning for each deprecated version that has no life.
+        deprecated: warning for each deprecated version; :meth:`in_release` adds those of versions with a life.
         lives: until when its versions are served, except those without an end.
         off_by_default: versions that are only served if the API server's runtime configuration asks for them.
         stored_as: the resource whose objects it shows, when that is another.

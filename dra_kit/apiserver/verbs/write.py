@@ -99,6 +99,7 @@ async def create_object(
     if managed_fields is None:
         # a create does not own status fields of a kind with a status subresource, even if the status is stored
         written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
+        written["metadata"] = {key: value for key, value in obj["metadata"].items() if key not in _SET_BY_DELETION}
         managed_fields = tracked_fields(None, written, write.type_name, write.manager("Update", context.now))
     obj = api.to_storage(kind, obj, api_version)
     _set_namespace(obj, kind, request)
@@ -354,10 +355,13 @@ def deduplicate_owners(obj: Object) -> list[str]:
     return [warning + ",".join(repeated)]
 
 
+_SET_BY_DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
+
+
 def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
     """Set the fields that only the server sets."""
     metadata = obj["metadata"]
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+    for name in (*_SET_BY_DELETION, "selfLink", "managedFields"):
         metadata.pop(name, None)
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now
@@ -372,7 +376,7 @@ def fill_for_update(obj: Object, old: Object) -> None:
     metadata, before = obj["metadata"], old["metadata"]
     for name in ("generation", "selfLink", "creationTimestamp"):
         _take(metadata, before, name)
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+    for name in _SET_BY_DELETION:
         if name in before:
             _take(metadata, before, name)
     if not metadata.get("uid"):
@@ -402,7 +406,7 @@ def validate_update(obj: Object, old: Object, release: Release) -> list[FieldErr
             found = f"[]string{{{', '.join(map(go_quote, added))}}}"  # as Go prints it
             detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {found}"
             errors.append(forbidden("metadata.finalizers", detail))
-    identity = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+    identity = ("name", "namespace", "uid", *_SET_BY_DELETION)
     changed = [name for name in identity if metadata.get(name) != before.get(name)]
     shown = {} if release.version.has(Change.IMMUTABLE_METADATA_IS_NOT_SHOWN) else metadata
     return errors + [invalid(f"metadata.{name}", shown.get(name), IMMUTABLE) for name in changed]

@@ -34,10 +34,12 @@ class ClaimTracker:
 
     Args:
         claims: of an informer.
-        hold: called with a holder and its allocation, or None.
+        hold: called with a holder, its allocation or None, and the name of the claim, ``<namespace>/<name>``.
     """
 
-    def __init__(self, claims: Mapping[ObjectKey, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
+    def __init__(
+        self, claims: Mapping[ObjectKey, ObjectView], hold: Callable[[str, ObjectView | None, str], None]
+    ) -> None:
         self._claims = claims
         self._hold = hold
         self._in_flight: dict[str, _InFlight] = {}  # by holder
@@ -63,7 +65,7 @@ class ClaimTracker:
     def made(self, pod: ObjectView, claim: ObjectView) -> None:
         """Record that the claim for a pod's extended resources exists, but has no allocation yet."""
         entry = self._in_flight.pop(pod["metadata"]["uid"])
-        self._hold(entry.pod, None)
+        self._hold(entry.pod, None, "")
         self._take(claim["metadata"]["uid"], _InFlight(entry.pod, object_key(claim), entry.allocation))
 
     def written(self, pod: ObjectView, claim: ObjectView) -> None:
@@ -146,18 +148,18 @@ class ClaimTracker:
 
     def _take(self, holder: str, entry: _InFlight) -> None:
         self._in_flight[holder] = entry
-        self._hold(holder, entry.allocation)
+        self._hold(holder, entry.allocation, "/".join(entry.key or ()))
 
     def _update(self, holder: str, key: ObjectKey | None) -> None:
         """Set the allocation of a holder: the in-flight one, or else the last known one."""
         entry = self._in_flight.get(holder)
-        claim = self.claim(key) if key else None
+        claim, name = self.claim(key) if key else None, "/".join(key or ())
         if entry is not None:
-            self._hold(holder, entry.allocation)
+            self._hold(holder, entry.allocation, name)
         elif claim is not None and claim["metadata"]["uid"] == holder:
-            self._hold(holder, claim.get("status", {}).get("allocation"))
+            self._hold(holder, claim.get("status", {}).get("allocation"), name)
         else:
-            self._hold(holder, None)
+            self._hold(holder, None, name)
 
 
 def _is_as_new(one: ObjectView, other: ObjectView) -> bool:

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.objects import (
     ObjectKey,
     containers,
@@ -161,6 +164,25 @@ def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
         if explicit := (item.get("spec") or {}).get("extendedResourceName"):
             found[explicit] = name
     return found
+
+
+def allocation_problem(allocation: ObjectView, claim: str, rules: AllocatorRules) -> str:
+    """Return why the scheduler cannot count with an allocation; empty if it can.
+
+    Args:
+        allocation: an AllocationResult.
+        claim: ``<namespace>/<name>`` of its claim.
+        rules: of the scheduler.
+    """
+    if not (rules.consumable_capacity and rules.has(Change.NEGATIVE_SHARES_STOP_THE_SCHEDULER)):
+        return ""
+    for result in (allocation.get("devices") or {}).get("results") or ():
+        for name, amount in sorted((result.get("consumedCapacity") or {}).items()):
+            if Quantity(amount).sign < 0:
+                device = "/".join((result["driver"], result["pool"], result["device"]))
+                rule = f"consumed capacity {go_quote(name)} must not be negative, got {amount}"
+                return f"claim {claim}, device {device}: {rule}"
+    return ""
 
 
 class NotReady(Exception):

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.objects import (
     POD_GROUP_API,
@@ -293,6 +294,7 @@ def evictions(
     pods: Mapping[ObjectKey, ObjectView],
     *,
     time_scale: float = 1.0,
+    release: Release = UNMODIFIED,
 ) -> dict[ObjectKey, Eviction]:
     """Return every pod to be evicted, now or later, by namespace and name; including those already terminating.
 
@@ -301,40 +303,43 @@ def evictions(
         claims: all ResourceClaims.
         pods: all pods.
         time_scale: ``tolerationSeconds`` are divided by this.
+        release: of the controller.
     """
     found: dict[ObjectKey, Eviction] = {}
     for claim in claims:
-        due = _claim_eviction(tainted, claim, time_scale)
+        due = _claim_eviction(tainted, claim, time_scale, release)
         if due is None:
             continue
-        for key in _users(claim, pods):
+        for key in _users(claim, pods, release):
             former = found.get(key)
             found[key] = due if former is None else Eviction(min(former.at, due.at), former.rules | due.rules)
     return found
 
 
-def _claim_eviction(tainted: TaintedDevices, claim: ObjectView, time_scale: float) -> Eviction | None:
+def _claim_eviction(tainted: TaintedDevices, claim: ObjectView, time_scale: float, release: Release) -> Eviction | None:
     due: Eviction | None = None
     for result in _results(claim):
         for rule, taint in tainted.of_device(_device_id(result)):
-            at = _eviction_time(taint, result.get("tolerations", []), time_scale)
+            at = _eviction_time(taint, result.get("tolerations", []), time_scale, release)
             if at is not None:
                 rules = frozenset({rule} if rule else ())
                 due = Eviction(at, rules) if due is None else Eviction(min(due.at, at), due.rules | rules)
     return due
 
 
-def _eviction_time(taint: ObjectView, tolerations: Iterable[ObjectView], time_scale: float) -> dt.datetime | None:
+def _eviction_time(
+    taint: ObjectView, tolerations: Iterable[ObjectView], time_scale: float, release: Release
+) -> dt.datetime | None:
     """Return when the taint evicts a pod with these tolerations; None for never."""
     if taint.get("effect") != NO_EXECUTE:
         return None
     added = dt.datetime.fromisoformat(taint.get("timeAdded", "1970-01-01T00:00:00Z"))
-    # a toleration without effect lets the scheduler choose the device, but prevents no eviction
+    protecting = {NO_EXECUTE, ""} if release.has(Change.TOLERATIONS_WITHOUT_EFFECT_PROTECT) else {NO_EXECUTE}
     accepted = DeviceTaint.model_validate(taint)
     patience = [
         item.toleration_seconds
         for item in map(DeviceToleration.model_validate, tolerations)
-        if item.effect == NO_EXECUTE and tolerates(item, accepted)
+        if item.effect in protecting and tolerates(item, accepted)
     ]
     if not patience:
         return added
@@ -352,6 +357,7 @@ def rule_condition(
     slices: Iterable[ObjectView] = (),
     claims: Iterable[ObjectView] = (),
     pods: Mapping[ObjectKey, ObjectView] | None = None,
+    release: Release = UNMODIFIED,
 ) -> dict[str, Any]:
     """Return the condition ``EvictionInProgress`` of a DeviceTaintRule, without its time.
 
@@ -362,12 +368,13 @@ def rule_condition(
         slices: this and the following are for the dry run of a rule with effect None.
         claims: all ResourceClaims.
         pods: all pods.
+        release: of the controller.
     """
     effect, name = rule["spec"]["taint"].get("effect"), rule["metadata"]["name"]
     pending = [key for key, eviction in due.items() if name in eviction.rules]
     status, reason, text = "False", "Completed" if evicted else "NotStarted", ""
     if effect == "None":
-        reason, text = "NoEffect", _what_if(rule, slices, claims, pods or {})
+        reason, text = "NoEffect", _what_if(rule, slices, claims, pods or {}, release)
     elif effect != NO_EXECUTE:
         reason, text = "OtherEffect", "Eviction only happens for the NoExecute effect."
     elif pending:
@@ -383,6 +390,7 @@ def _what_if(
     slices: Iterable[ObjectView],
     claims: Iterable[ObjectView],
     pods: Mapping[ObjectKey, ObjectView],
+    release: Release,
 ) -> str:
     published = sum(rule_covers_device(rule, device_id) for device_id, _ in published_devices(slices))
     allocated, users = 0, set[ObjectKey]()
@@ -390,7 +398,9 @@ def _what_if(
         hits = sum(rule_covers_device(rule, _device_id(result)) for result in _results(claim))
         allocated += hits
         if hits:
-            users.update(key for key in _users(claim, pods) if "deletionTimestamp" not in pods[key]["metadata"])
+            users.update(
+                key for key in _users(claim, pods, release) if "deletionTimestamp" not in pods[key]["metadata"]
+            )
     return (
         f"{counted(published, 'published device')} selected. {counted(allocated, 'allocated device')} selected. "
         f"{counted(len(users), 'pod')} would be evicted in {_namespaces(users)} if the effect was NoExecute. "
@@ -403,8 +413,9 @@ def _namespaces(keys: Iterable[ObjectKey]) -> str:
     return "1 namespace" if number == 1 else f"{number} different namespaces"
 
 
-def _users(claim: ObjectView, pods: Mapping[ObjectKey, ObjectView]) -> Iterator[ObjectKey]:
-    """Yield the pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
+def _users(claim: ObjectView, pods: Mapping[ObjectKey, ObjectView], release: Release) -> Iterator[ObjectKey]:
+    """Yield the pods with a node that use a claim."""
+    extended = release.has(Change.EXTENDED_RESOURCES_ARE_EVICTED)
     namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):
         if is_pod_group(item):
@@ -414,7 +425,7 @@ def _users(claim: ObjectView, pods: Mapping[ObjectKey, ObjectView]) -> Iterator[
             members = [(namespace, item["name"])] if pod and pod["metadata"]["uid"] == item["uid"] else []
         for key in members:
             pod = pods[key]
-            uses = any(entry.name and entry.claim == name for entry in pod_claims(pod))
+            uses = any((entry.name or extended) and entry.claim == name for entry in pod_claims(pod))
             if uses and pod["spec"].get("nodeName") and not is_terminal(pod):
                 yield key
 

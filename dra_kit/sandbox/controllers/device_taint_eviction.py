@@ -15,6 +15,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import Conflict, KubeError, NotFound
+from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
 from dra_kit.kubernetes.scheduler.controllers import Eviction, TaintedDevices, evictions, rule_condition
 from dra_kit.kubernetes.values.json import ObjectView
@@ -66,7 +67,9 @@ class DeviceTaintEvictionController:
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         time_scale: float = 1.0,
         spare: bool = False,
+        release: Release = UNMODIFIED,
     ) -> None:
+        self._release = release
         self._spare = spare
         self._spared: dict[str, Eviction] = {}  # by pod UID
         self._client = client
@@ -132,7 +135,11 @@ class DeviceTaintEvictionController:
 
     def _evictions(self, tainted: TaintedDevices) -> dict[ObjectKey, Eviction]:
         claims, pods = self._informers.objects(RESOURCE_CLAIMS).values(), self._informers.objects(PODS)
-        return evictions(tainted, claims, pods, time_scale=self._time_scale) if tainted.evict else {}
+        return (
+            evictions(tainted, claims, pods, time_scale=self._time_scale, release=self._release)
+            if tainted.evict
+            else {}
+        )
 
     def _notice(self, rules: Iterable[ObjectView]) -> None:
         """Look at once at rules that are new or have another spec, and forget those that are gone."""
@@ -171,11 +178,14 @@ class DeviceTaintEvictionController:
         uid = pod["metadata"]["uid"]
         if uid in self._deleted:
             return
-        if "deletionTimestamp" not in pod["metadata"]:  # else another client deleted it first; it still counts
+        counts = True
+        if "deletionTimestamp" not in pod["metadata"]:
             await self._delete(pod)
+        else:  # another client deleted it first
+            counts = not self._release.has(Change.DELETED_PODS_ARE_NOT_COUNTED)
         self._deleted.add(uid)
         for work in self._rules.values():
-            work.evicted += work.name in eviction.rules
+            work.evicted += counts and work.name in eviction.rules
         self._look_later(eviction)
 
     async def _delete(self, pod: Mapping[str, Any]) -> None:
@@ -215,6 +225,7 @@ class DeviceTaintEvictionController:
         new = rule_condition(
             rule, {key: item for key, item in due.items() if "deletionTimestamp" not in pods[key]["metadata"]},
             work.evicted, slices=objects(RESOURCE_SLICES).values(), claims=objects(RESOURCE_CLAIMS).values(), pods=pods,
+            release=self._release,
         )  # fmt: skip
         new["observedGeneration"] = work.generation
         if known is None or any(known.get(name) != value for name, value in new.items()):

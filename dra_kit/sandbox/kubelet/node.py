@@ -115,6 +115,7 @@ class NodeKubelet:
             connection_changed=self._wiper.changed,
             health_changed=self._health_changed,
             refused=self._plugin_refused,
+            release=release,
         )
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}

@@ -37,6 +37,7 @@ from dra_kit.kubelet.plugin_client import (
     PluginInfo,
     SocketIdentity,
     check_prepared,
+    check_registration,
     check_unprepared,
     find_sockets,
     get_info,
@@ -49,6 +50,7 @@ from dra_kit.kubelet.plugin_server import PLUGIN_TYPE
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, RecordObserver, SlicesWiped
 
@@ -69,6 +71,7 @@ class PluginManager:
         health_changed: called with a driver's name when the result of :meth:`health` may have changed.
         refused: called with the registration socket and the reason after each attempt that failed.
         endpoint_path: returns where the kubelet finds the socket that a plugin names.
+        release: whose kubelet it is.
     """
 
     def __init__(
@@ -83,7 +86,9 @@ class PluginManager:
         health_changed: Callable[[str], None] = lambda _: None,
         refused: Callable[[Path, str], None] = lambda *_: None,
         endpoint_path: Callable[[str], Path] = Path,
+        release: Release = UNMODIFIED,
     ) -> None:
+        self._release = release
         self._endpoint_path = endpoint_path
         self._refused = refused
         self._registry = kubelet_dir / "plugins_registry"
@@ -226,6 +231,7 @@ class PluginManager:
         """Make one attempt; return why it failed."""
 
         def accept(info: PluginInfo) -> None:
+            check_registration(info, self._release)
             service = select_service(info, self._supported_services)
             if any(client.endpoint == str(self._endpoint_path(info.endpoint)) for client in self.plugins(info.name)):
                 raise KubeletError(

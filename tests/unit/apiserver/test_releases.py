@@ -74,10 +74,11 @@ async def test_removed_versions_are_not_served_even_if_all_are_asked_for() -> No
 async def test_versions_are_removed_as_announced_unless_that_was_taken_back() -> None:
     async with server_of("1.39") as http:
         _, group, _ = await http("GET", "/apis/resource.k8s.io")
-        rules, _, _ = await http("GET", "/apis/resource.k8s.io/v1alpha3/devicetaintrules")
+        asked = ("v1beta2/deviceclasses", "v1beta2/devicetaintrules", "v1alpha3/devicetaintrules")
+        codes = [(await http("GET", f"/apis/resource.k8s.io/{path}"))[0] for path in asked]
 
     assert [item["version"] for item in group["versions"]] == ["v1", "v1beta2", "v1alpha3"]
-    assert rules == 200
+    assert codes == [404, 200, 200]
 
 
 @pytest.mark.parametrize("version", ["1.37", "1.38"])

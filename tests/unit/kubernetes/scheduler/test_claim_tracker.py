@@ -89,7 +89,7 @@ class Interleavings(RuleBasedStateMachine):
         self.running: list[Attempt] = []
         self.pods = 0
 
-    def _hold(self, holder: str, document: Mapping[str, Any] | None) -> None:
+    def _hold(self, holder: str, document: Mapping[str, Any] | None, _name: str) -> None:
         self.held.pop(holder, None)
         if document is not None:
             self.held[holder] = document

@@ -27,12 +27,12 @@ CLASSES: dict[tuple[str, str], Object] = {
 class Cluster:
     """Nodes with devices, and the scheduler's state."""
 
-    def __init__(self, devices: dict[str, list[Object]]) -> None:
+    def __init__(self, devices: dict[str, list[Object]], release: str = "1.37") -> None:
         resources = {"pods": "110"}
         self.nodes: list[Object] = [
             {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
         ]
-        self.devices = DeviceTracker(AllocatorRules.of(Release.parse("1.37")))
+        self.devices = DeviceTracker(AllocatorRules.of(Release.parse(release)))
         self.placed: list[tuple[str, Object]] = []
         self.claims: dict[tuple[str, str], Object] = {}
         for item in CLASSES.values():
@@ -400,3 +400,53 @@ def test_device_is_never_held_twice(sizes: list[int], steps: list[tuple[bool, in
 
     everything = [name for names in held.values() for name in names]
     assert len(everything) == len(set(everything))
+
+
+NEGATIVE: Object = {
+    "devices": {
+        "results": [
+            {
+                "request": "r",
+                "driver": "dra.pizza",
+                "pool": "node-1",
+                "device": "pizza-0",
+                "shareID": "9f6f1f3c-0000-4000-8000-000000000000",
+                "consumedCapacity": {"slices": "-2"},
+            }
+        ]
+    }
+}
+
+
+def cluster_with_negative_share(release: str) -> tuple[Cluster, Object]:
+    cluster = Cluster({"node-1": [{"name": "pizza-0", "allowMultipleAllocations": True}, {"name": "pizza-1"}]}, release)
+    asking = cluster.ask("lunch", exactly())
+    cluster.devices.hold("brunch", NEGATIVE, "default/brunch")
+    return cluster, asking
+
+
+def test_claim_with_negative_share_stops_the_scheduler_since_1_38() -> None:
+    cluster, asking = cluster_with_negative_share("1.38")
+
+    with pytest.raises(Unschedulable) as refused:
+        cluster.place(asking)
+
+    assert refused.value.reason == "SchedulerError"
+    assert refused.value.message == (
+        'running PreFilter plugin "DynamicResources": gather allocation state: claim default/brunch, device '
+        'dra.pizza/node-1/pizza-0: consumed capacity "slices" must not be negative, got -2'
+    )
+
+
+def test_scheduler_goes_on_after_the_negative_share_is_gone() -> None:
+    cluster, asking = cluster_with_negative_share("1.38")
+
+    cluster.devices.hold("brunch", None, "default/brunch")
+
+    assert cluster.place(asking).node == "node-1"
+
+
+def test_claim_with_negative_share_stops_nothing_before_1_38() -> None:
+    cluster, asking = cluster_with_negative_share("1.37")
+
+    assert cluster.place(asking).node == "node-1"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.scheduler.controllers import Eviction, TaintedDevices, evictions, rule_condition
 
 Object = dict[str, Any]
@@ -48,18 +49,34 @@ def toleration(seconds: int | None = None, effect: str = "NoExecute") -> Object:
     return found
 
 
-def due(*tolerations: Object, time_scale: float = 1.0, **selector: str) -> dict[tuple[str, str], Eviction]:
-    tainted = TaintedDevices.of([], [rule(**selector)])
-    return evictions(tainted, [claim(*tolerations)], pods("guest"), time_scale=time_scale)
+def due(
+    *tolerations: Object, time_scale: float = 1.0, release: str = "1.37", **selector: str
+) -> dict[tuple[str, str], Eviction]:
+    tainted, played = TaintedDevices.of([], [rule(**selector)]), Release.parse(release)
+    return evictions(tainted, [claim(*tolerations)], pods("guest"), time_scale=time_scale, release=played)
 
 
-def test_pod_with_extended_resource_claim_is_not_evicted() -> None:
+@pytest.mark.parametrize(("release", "evicted"), [("1.37", False), ("1.38", True)])
+def test_pod_with_extended_resource_claim_is_evicted_since_1_38(release: str, evicted: bool) -> None:
     users = pods("guest")
     users["default", "guest"]["spec"].pop("resourceClaims")
     users["default", "guest"]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "lunch"}
     tainted = TaintedDevices.of([], [rule(driver="dra.pizza")])
 
-    assert evictions(tainted, [claim()], users) == {}
+    found = evictions(tainted, [claim()], users, release=Release.parse(release))
+
+    assert bool(found) is evicted
+
+
+@pytest.mark.parametrize(("release", "evicted"), [("1.37", True), ("1.38", False)])
+def test_toleration_without_effect_protects_since_1_38(release: str, evicted: bool) -> None:
+    assert bool(due(toleration(effect=""), release=release, driver="dra.pizza")) is evicted
+
+
+def test_toleration_without_effect_delays_since_1_38() -> None:
+    found = due(toleration(10, effect=""), release="1.38", driver="dra.pizza")
+
+    assert found["default", "guest"].at == AT + dt.timedelta(seconds=10)
 
 
 def test_pod_without_toleration_is_evicted_immediately() -> None:

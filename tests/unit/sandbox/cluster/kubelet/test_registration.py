@@ -13,9 +13,10 @@ import grpc
 import pytest
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.plugin_client import PluginInfo, select_service
+from dra_kit.kubelet.plugin_client import PluginInfo, check_registration, select_service
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager, register_plugin
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -219,3 +220,62 @@ async def test_each_attempt_is_reported_with_growing_waits(kubelet_dir: Path) ->
     assert reported[:3] == [
         (path, f"{text}; the kubelet tries again after {wait} s") for wait in ("0.005", "0.01", "0.02")
     ]
+
+
+def registering(name: str = "dra.pizza", endpoint: str = "/plugins/dra.sock") -> PluginInfo:
+    return PluginInfo("DRAPlugin", name, endpoint, ("v1.DRAPlugin",))
+
+
+@pytest.mark.parametrize(
+    ("info", "problem"),
+    [
+        (registering(name=""), "invalid DRA driver name: driverName: Required value"),
+        (registering(name="dra_pizza"), 'invalid DRA driver name: driverName: Invalid value: "dra_pizza": '),
+        (registering(name="a" * 64), "invalid DRA driver name: driverName: Too long: may not be more than 63 bytes"),
+        (registering(name="_" * 64), "invalid DRA driver name: [driverName: Too long: "),
+        (registering(endpoint="dra.sock"), 'DRA plugin endpoint "dra.sock" must be an absolute path'),
+        (registering(endpoint="/" + "a" * 107), "must not be longer than 108 bytes"),
+        (registering(endpoint="/a%2e"), 'DRA plugin endpoint "/a%2e" must be a plain path'),
+        (registering(endpoint="/a?"), "must be a plain path"),
+        (registering(endpoint="/a#b"), "must be a plain path"),
+        (registering(endpoint="//a/b"), "must be a plain path"),
+        (registering(endpoint="/a\nb"), "must be a plain path"),
+    ],
+)
+def test_names_and_endpoints_are_checked_since_1_38(info: PluginInfo, problem: str) -> None:
+    check_registration(info, Release.parse("1.37"))
+
+    with pytest.raises(KubeletError) as refused:
+        check_registration(info, Release.parse("1.38"))
+
+    text = str(refused.value)
+    assert text.startswith("RegisterPlugin error -- plugin validation failed with err: ")
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        registering(),
+        registering(name="DRA.pizza"),
+        registering(endpoint="/a b/ü/./c:d"),
+        registering(endpoint="/" + "a" * 106),
+    ],
+)
+def test_valid_names_and_endpoints_are_accepted(info: PluginInfo) -> None:
+    check_registration(info, Release.parse("1.38"))
+
+
+@pytest.mark.parametrize(("release", "accepted"), [("1.37", True), ("1.38", False)])
+async def test_kubelet_of_a_release_checks_names(
+    plugin: Plugin, kubelet_dir: Path, release: str, accepted: bool
+) -> None:
+    plugin.info.name = "dra_pizza"
+    registry = kubelet_dir / "plugins_registry"
+    registry.mkdir(parents=True, exist_ok=True)
+    plugin.socket.rename(registry / "reg.sock")
+
+    async with PluginManager(kubelet_dir, get_info_timeout=GENEROUS, release=Release.parse(release)):
+        await until(lambda: bool(plugin.heard))
+
+    assert plugin.heard[0][0] is accepted

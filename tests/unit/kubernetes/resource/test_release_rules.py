@@ -1,0 +1,219 @@
+"""Rules that changed in Kubernetes 1.38: each in the release before and since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.resource import v1
+from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS, check_new_object
+from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
+from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec, validate_template_update
+from dra_kit.kubernetes.resource.validation.pod_groups import validate_pod_group
+from dra_kit.kubernetes.resource.validation.slices import (
+    taint_rule_warnings,
+    validate_slice,
+    validate_taint_rule_status,
+)
+
+BEFORE, SINCE = Release.parse("1.37"), Release.parse("1.38")
+ONE_SLASH = "must not contain more than one slash"
+
+
+def slice_(*devices: dict[str, Any], **spec: Any) -> v1.ResourceSlice:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    named = [{"name": f"d{i}", **device} for i, device in enumerate(devices)]
+    nodes = {} if "perDeviceNodeSelection" in spec else {"nodeName": "n"}
+    return v1.ResourceSlice.model_validate(
+        {"spec": {"driver": "d.example", "pool": pool, **nodes, "devices": named, **spec}}
+    )
+
+
+def claim(**body: Any) -> v1.ResourceClaimSpec:
+    exactly = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1, **body}
+    return v1.ResourceClaimSpec.model_validate({"devices": {"requests": [{"name": "r", "exactly": exactly}]}})
+
+
+def texts(errors: list[FieldError]) -> list[str]:
+    return [str(error) for error in errors]
+
+
+SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}] * 2}
+MAPPED = {"cpu": {"mapping": {"capacityKey": "a/b/c", "capacityMultiplier": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("resource_slice", "before", "since"),
+    [
+        (slice_({"attributes": {"a/b/c": {"int": 1}}}), "", f'attributes: Invalid value: "a/b/c": {ONE_SLASH}'),
+        (slice_({"capacity": {"a/b/c": {"value": "1"}}}), "", f'capacity: Invalid value: "a/b/c": {ONE_SLASH}'),
+        (slice_({"attributes": {"a": {"version": f"{10**18}.0.0"}}}), "", "with at most 18 digits in numbers"),
+        (slice_({"attributes": {"a": {"version": f"1.0.0-{10**18}"}}}), "", "with at most 18 digits in numbers"),
+        (slice_({"attributes": {"a": {"version": f"1.0.0-x{10**18}"}}}), "", ""),
+        (slice_({"attributes": {"a": {"version": f"{10**18 - 1}.0.0+{10**18}"}}}), "", ""),
+        (
+            slice_({"nodeSelector": SELECTOR}, perDeviceNodeSelection=True),
+            "",
+            "must have exactly one node selector term",
+        ),
+        (slice_({"nodeAllocatableResources": MAPPED}), 'Not found: "a/b/c"', ONE_SLASH),
+        (
+            slice_(
+                {
+                    "nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "m"}}},
+                    "capacity": {"m": {"value": "1"}},
+                }
+            ),
+            "capacityMultiplier is required when capacityKey is set",
+            "capacityMultiplier: Required value: must be set when capacityKey is set",
+        ),
+    ],
+)
+def test_devices(resource_slice: v1.ResourceSlice, before: str, since: str) -> None:
+    for release, expected in ((BEFORE, before), (SINCE, since)):
+        found = texts(validate_slice(resource_slice, release=release))
+        assert len(found) == bool(expected)
+        assert all(expected in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("requests", "since"),
+    [
+        ({"a/b/c": "1"}, f'spec.devices.requests[0].exactly.capacity.requests: Invalid value: "a/b/c": {ONE_SLASH}'),
+        ({"m": "-1"}, 'spec.devices.requests[0].exactly.capacity.requests[m]: Invalid value: "-1": must be greater'),
+        ({f"m{i}": "1" for i in range(33)}, "requests: Too many: 33: must have at most 32 items"),
+        ({f"m{i}": "0" for i in range(32)}, ""),
+    ],
+)
+def test_requested_capacities_are_checked_since_1_38(requests: dict[str, str], since: str) -> None:
+    spec = claim(capacity={"requests": requests})
+
+    assert validate_claim_spec(spec, BEFORE) == []
+    found = texts(validate_claim_spec(spec, SINCE))
+    assert len(found) == bool(since)
+    assert all(since in text for text in found)
+
+
+@pytest.mark.parametrize("field", ["matchAttribute", "distinctAttribute"])
+def test_constraints_name_attributes_with_one_slash_since_1_38(field: str) -> None:
+    devices = {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}]}
+    spec = v1.ResourceClaimSpec.model_validate({"devices": {**devices, "constraints": [{field: "a/b/c"}]}})
+
+    assert validate_claim_spec(spec, BEFORE) == []
+    assert ONE_SLASH in str(validate_claim_spec(spec, SINCE))
+
+
+def test_consumed_capacities_are_checked_since_1_38() -> None:
+    result = {
+        "request": "r",
+        "driver": "d.example",
+        "pool": "p",
+        "device": "d",
+        "consumedCapacity": {"m": "-1", "a/b/c": "1"},
+    }
+    document = {
+        "metadata": {"name": "c"},
+        "spec": claim().to_json(),
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    written = v1.ResourceClaim.model_validate(document)
+
+    before, since = (
+        validate_claim_status(written, (), v1.ResourceClaimStatus(), release) for release in (BEFORE, SINCE)
+    )
+
+    assert before == []
+    where = "status.allocation.devices.results[0].consumedCapacity"
+    assert [error.path for error in since] == [where, f"{where}[m]"]
+
+
+def test_stored_capacities_of_a_template_stay_valid() -> None:
+    def template(label: str, amount: str) -> v1.ResourceClaimTemplate:
+        spec = claim(capacity={"requests": {"a/b/c": amount}}).to_json()
+        return v1.ResourceClaimTemplate.model_validate(
+            {"metadata": {"name": "t", "labels": {"a": label}}, "spec": {"spec": spec}}
+        )
+
+    assert validate_template_update(template("x", "1"), template("y", "1"), SINCE) == []
+    assert [error.path for error in validate_template_update(template("x", "2"), template("x", "1"), SINCE)] == [
+        "spec.spec.devices.requests[0].exactly.capacity.requests", "spec"
+    ]  # fmt: skip
+
+
+def test_unchanged_devices_are_not_checked_again_since_1_38() -> None:
+    stored = slice_({"attributes": {"a/b/c": {"int": 1}, "x": {}}})
+    newer = stored.model_copy(
+        update={
+            "spec": stored.spec.model_copy(
+                update={"pool": v1.ResourcePool(name="p", generation=2, resource_slice_count=1)}
+            )
+        }
+    )
+
+    assert len(validate_slice(newer, old=stored, release=BEFORE)) == 1
+    assert validate_slice(newer, old=stored, release=SINCE) == []
+
+
+def test_changed_list_checks_every_device_since_1_38() -> None:
+    policy = {"capacity": {"m": {"value": "1", "requestPolicy": {"default": "1"}}}}
+    stored, changed = slice_(policy), slice_(policy, {})
+
+    assert validate_slice(changed, old=stored, release=BEFORE) == []
+    assert [error.path for error in validate_slice(changed, old=stored, release=SINCE)] == [
+        "spec.devices[0].capacity[m].requestPolicy"
+    ]
+
+
+def test_choice_of_nodes_is_checked_again_when_it_moves_to_devices() -> None:
+    stored, moved = slice_({}), slice_({}, perDeviceNodeSelection=True)
+
+    for release in (BEFORE, SINCE):
+        assert "spec.devices[0]" in [error.path for error in validate_slice(moved, old=stored, release=release)]
+
+
+def test_duplicate_condition_is_shown_whole_since_1_38() -> None:
+    condition = v1.Condition.model_validate(
+        {"type": "A", "status": "True", "reason": "R", "lastTransitionTime": "2024-01-02T03:04:05Z"}
+    )
+
+    [before], [since] = (validate_taint_rule_status([condition] * 2, release) for release in (BEFORE, SINCE))
+
+    assert str(before) == 'status.conditions[1]: Duplicate value: "A"'
+    assert str(since).startswith('status.conditions[1]: Duplicate value: {"type":"A"')
+    assert (before.declarative, since.declarative) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("release", "text"), [(BEFORE, "Required value: must not be empty"), (SINCE, "Required value")]
+)
+def test_missing_field_of_an_owner_has_no_text_since_1_38(release: Release, text: str) -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+    obj = {"metadata": {"name": "c", "namespace": "n", "ownerReferences": [owner]}, "spec": claim().to_json()}
+
+    result = check_new_object(obj, RESOURCE_KINDS["ResourceClaim"], release)
+
+    assert texts(list(result.errors)) == [f"metadata.ownerReferences[0].uid: {text}"]
+
+
+@pytest.mark.parametrize(("release", "errors"), [(BEFORE, 1), (SINCE, 0)])
+def test_priority_of_a_pod_group_is_unlimited_since_1_38(release: Release, errors: int) -> None:
+    group = {"spec": {"schedulingPolicy": {"basic": {}}, "priority": 1_000_000_001}}
+
+    assert len(validate_pod_group(group, release=release)) == errors
+
+
+@pytest.mark.parametrize(
+    ("selector", "warned"),
+    [({}, True), (None, False), ({"driver": "d"}, False), ({"pool": "p"}, False), ({"device": ""}, False)],
+)
+def test_rule_that_selects_every_device_is_warned_about_since_1_38(
+    selector: dict[str, str] | None, warned: bool
+) -> None:
+    spec = {"taint": {"key": "k", "effect": "NoSchedule"}} | ({} if selector is None else {"deviceSelector": selector})
+    rule = v1.DeviceTaintRule.model_validate({"metadata": {"name": "r"}, "spec": spec})
+
+    assert taint_rule_warnings(rule, BEFORE) == []
+    assert bool(taint_rule_warnings(rule, SINCE)) is warned
