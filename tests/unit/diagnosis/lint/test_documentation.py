@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dra_kit.cli.app import cli
 from dra_kit.cli.lint import lint
 from dra_kit.diagnosis.lint.check import fix_files
 from dra_kit.diagnosis.lint.findings import GROUPS, RULES, fixed_as_text, format_text
@@ -79,3 +81,17 @@ def test_the_page_documents_each_removed_version() -> None:
 @pytest.mark.parametrize("option", [option for param in lint.params for option in param.opts if option[:2] == "--"])
 def test_the_page_names_each_option(option: str) -> None:
     assert f"`{option}" in PAGE
+
+
+def test_the_page_about_releases_shows_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REFERENCE.parent / "how-to" / "kubernetes-releases.md").read_text(encoding="utf-8")
+    [manifest] = re.findall(r"```yaml\n(apiVersion.*?)```", page, re.DOTALL)
+    shown = re.findall(r"^```console\n\$ dra-kit (.*?)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "deploy").mkdir()
+    for name in ("claim.yaml", "deploy/claim.yaml"):
+        (tmp_path / name).write_text(manifest)
+    monkeypatch.chdir(tmp_path)
+
+    for command, output in shown:
+        assert CliRunner().invoke(cli, command.split()).output == output
+    assert len(shown) == 2
