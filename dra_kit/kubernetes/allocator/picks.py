@@ -54,7 +54,7 @@ class PickedDevices:
         return not holders and device.id not in self._blocked and not self._usage.is_left_to_shares(device, self._gates)
 
     def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Whether the capacity of the device is sufficient, apart from what the picks consume.
+        """Whether the capacity of the device is sufficient, before any device is picked.
 
         Raises:
             AllocationError: the request cannot be computed.
