@@ -248,7 +248,7 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
     return decoded
 
 
-_LISTS: Final = dict.fromkeys(("ints", "bools", "strings", "versions"), 36)
+_LISTS: Final[Mapping[str, int]] = dict.fromkeys(("ints", "bools", "strings", "versions"), 36)
 _FIELDS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
     "BasicDevice": {"nodeAllocatableResources": 37},
     "Device": {"nodeAllocatableResources": 37},

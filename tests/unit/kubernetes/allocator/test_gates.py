@@ -55,7 +55,10 @@ def test_release_without_v1_is_rejected(version: str) -> None:
     ("gates", "variant"),
     [
         (AllocatorRules(), "stable"),
-        (AllocatorRules.of(Release.parse("1.34")), "stable"),
+        (AllocatorRules.of(Release.parse("1.34")), "experimental"),
+        (AllocatorRules.of(Release.parse("1.34").without("DRAResourceClaimDeviceStatus")), "incubating"),
+        (AllocatorRules.of(Release.parse("1.35")), "incubating"),
+        (AllocatorRules(version=KubernetesVersion(1, 35), consumable_capacity=True), "experimental"),
         (AllocatorRules(device_taint_rules=True), "stable"),
         (AllocatorRules.of(Release.parse("1.36")), "incubating"),
         (AllocatorRules.of(Release.parse("1.37")), "incubating"),
