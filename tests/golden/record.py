@@ -5,9 +5,9 @@ of a control plane that the ``cluster`` tool has started, with scheduler and con
 else. Every line is sent twice: a line with different answers is reported and omitted.
 
 For another release, ``--differing default`` or ``--differing alpha`` (the gates of the control plane) records only the
-lines of FILE that it answers otherwise. In their steps ``was`` holds what FILE has in place of what differs (null = absent), and
-``differs`` of the line names the keys. With the gates ``alpha``, lines of default gates are sent too: features may have
-been off by default.
+lines of FILE that it answers otherwise. In their steps ``was`` holds what FILE has in place of what differs (null =
+absent), and ``differs`` of the line names the keys. With the gates ``alpha``, lines of default gates are sent too:
+features may have been off by default.
 """
 
 from __future__ import annotations
