@@ -5,9 +5,9 @@ of a control plane that the ``cluster`` tool has started, with scheduler and con
 else. Every line is sent twice: a line with different answers is reported and omitted.
 
 For another release, ``--differing default`` or ``--differing alpha`` (the gates of the control plane) records only the
-lines of FILE that it answers otherwise. In their steps ``was`` is what differs, as it was in FILE (null = absent), and
-``differs`` of the line names the keys. With the gates ``alpha``, lines of default gates are sent too: features may have
-been off by default.
+lines of FILE that it answers otherwise. In their steps ``was`` holds what FILE has in place of what differs (null =
+absent), and ``differs`` of the line names the keys. With the gates ``alpha``, lines of default gates are sent too:
+features may have been off by default.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class _Recorder:
 
 
 def _agree(line: Line, answers: list[Line]) -> bool:
-    """Return whether recorded answers differ at most in the words of Go's libraries, and in what is deprecated."""
+    """Return whether recorded answers differ at most in the messages of Go's libraries, and in what is deprecated."""
     comparison = Comparison([])
     pairs = zip(map(_undated, line["steps"]), map(_undated, answers), strict=True)
     return all(comparison.answer(step, answer) == step for step, answer in pairs)
@@ -204,7 +204,7 @@ def _undated(step: Line) -> Line:
 
 
 def _differing(line: Line, answers: list[Line]) -> Line:
-    """Return a line with other answers, and with what differs as it was."""
+    """Return a line with other answers, and with the former ones where they differ."""
     steps, names = [], set()
     for before, now in zip(line["steps"], answers, strict=True):
         keys = [key for key in (*before, *now) if key not in _SENT and before.get(key) != now.get(key)]
