@@ -49,7 +49,9 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
         for document in read_documents(file).documents:
             made = lint_object(document)
             if made.known is not None:
-                verdicts = {release.version: judge_admission(made, release) for release in releases}
+                verdicts: dict[KubernetesVersion, AdmissionVerdict] = {
+                    release.version: judge_admission(made, release) for release in releases
+                }
                 found.append(ObjectOnReleases(file.name, _title(made), verdicts))
     return found
 
