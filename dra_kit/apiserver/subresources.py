@@ -293,7 +293,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     bound = _bound_pod(pod, binding)
     if not options.dry_run:
         bound = api.storage.update(kind.resource, kind.key(request.target.namespace, name), bound).object
-    return ApiResponse(success(api.gates, bound, code=201), 201, warnings=context.warnings)
+    return ApiResponse(success(api.release, bound, code=201), 201, warnings=context.warnings)
 
 
 def _check_binding(binding: Object, request: ApiRequest) -> None:
@@ -394,7 +394,7 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
             api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
     # admission saw the eviction
     deleted, _ = delete_stored(api, kind, api.stored(kind, request.target), parsed, context)
-    return ApiResponse(success(api.gates, deleted, code=201), 201, warnings=context.warnings)
+    return ApiResponse(success(api.release, deleted, code=201), 201, warnings=context.warnings)
 
 
 _AUTHENTICATION: Final = "authentication.k8s.io"

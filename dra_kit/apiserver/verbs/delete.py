@@ -186,7 +186,7 @@ def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) 
     metadata = obj["metadata"]
     if gone and kind.deletion_status:
         details = subject(kind.group, kind.plural, metadata["name"]) | {"uid": metadata["uid"]}
-        return ApiResponse(success(api.gates, obj, details=details))
+        return ApiResponse(success(api.release, obj, details=details))
     return ApiResponse(api.encoded_wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 

@@ -261,12 +261,12 @@ class TimelineFeed(SandboxObserver):
         return (node for node in (self._sandbox.nodes if self._sandbox else ()) if node.name == name)
 
 
-def recording_started(gates: Release, *, title: str) -> RecordingStarted:
+def recording_started(release: Release, *, title: str) -> RecordingStarted:
     """Return the first record of a sandbox; ``title`` names its drivers."""
     return RecordingStarted(
         release=__version__,
-        version=gates.version.published,
-        gates=tuple(sorted(gates.enabled)),
+        version=release.version.published,
+        gates=tuple(sorted(release.enabled)),
         title=title,
         directory=str(Path.cwd()),
     )
