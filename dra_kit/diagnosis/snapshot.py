@@ -326,7 +326,7 @@ def _stored(
     """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
-    strictness = StrictDecoding()
+    strictness = StrictDecoding(version=release.version)
     try:
         decoded = decode(document, kind.types[api_version], strictness)
     except TypeMismatch as error:

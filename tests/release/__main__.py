@@ -2,6 +2,7 @@
 
     python -m tests.release gates FILE…                     pkg/features/kube_features.go of each release
     python -m tests.release schema --server URL MODULE…     folders of the Go modules with its types
+    python -m tests.release since MODULE…                   folders of the same modules of all supported releases
     python -m tests.release roles --server URL
 
 URL is the address of ``kubectl proxy`` of a new cluster. Without ``--write``, print what differs.
@@ -22,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=["gates", "schema", "roles"])
+    parser.add_argument("table", choices=["gates", "schema", "since", "roles"])
     parser.add_argument("paths", nargs="*", type=Path, metavar="FILE|MODULE")
     parser.add_argument("--server", default="http://127.0.0.1:8001", metavar="URL")
     parser.add_argument("--write", action="store_true", help="replace the table (gates: what it is compared with)")
@@ -47,6 +48,11 @@ def _compare(options: argparse.Namespace) -> Iterator[str]:
         yield from schema.differences(table, schema.recorded())
         if options.write:
             schema.write(table)
+    elif options.table == "since":
+        since = schema.since_of(options.paths, schema.recorded())
+        yield from schema.since_differences(since, schema.recorded_since())
+        if options.write:
+            schema.write_since(since)
     else:
         rows = roles.roles_of(options.server)
         yield from roles.differences(rows, roles.recorded())
