@@ -233,7 +233,7 @@ EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
 def _effects(release: Release) -> tuple[str, ...]:
     """Return the effects of taints that a release knows."""
-    return EFFECTS if release.version.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
+    return EFFECTS if release.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
 
 
 _OPERATORS: Final = ("Equal", "Exists")

@@ -82,7 +82,7 @@ def validate_slice(
     errors += _validate_pool_struct(spec.pool)
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
-    apart = release.version.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
+    apart = release.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
     if not apart:
         errors += _validate_own_counters(spec)
     # an empty list that is written out counts as set
