@@ -391,6 +391,13 @@ class Release(Struct, frozen=True):
         off = {name for name, gate in GATES.items() if version.minor >= gate.known and name != _NOT_ALPHA}
         return cls(version, release.enabled | off)
 
+    @classmethod
+    def settings(cls, version: KubernetesVersion) -> tuple[Self, Self, Self]:
+        """Return a release with its default gates, with as few as it can run with, and with all of them."""
+        known = {name: gate for name, gate in GATES.items() if gate.known <= version.minor}
+        locked = (name for name, gate in known.items() if gate.locked is not None and gate.locked <= version.minor)
+        return cls.of(version), cls(version, frozenset(locked)), cls(version, frozenset(known))
+
     def also(self, *names: str) -> Release:
         """Return this release with further gates switched on."""
         return Release(self.version, self.enabled | set(names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def test_every_change_is_asked_for_in_one_place() -> None:
 
 def test_a_release_is_asked_and_not_its_version() -> None:
     assert _places(r"(\w*release)\.version\.has\(") == {}
+
+
+def test_no_rule_has_a_release_by_default() -> None:
+    for path in (PACKAGE / "kubernetes" / "resource").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                taken = [*node.args.posonlyargs, *node.args.args]
+                optional = taken[len(taken) - len(node.args.defaults) :]
+                pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                optional += [argument for argument, default in pairs if default is not None]
+                assert "release" not in [argument.arg for argument in optional], f"{path.name}: {node.name}"
 
 
 def test_every_change_has_a_release() -> None:
