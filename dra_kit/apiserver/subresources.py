@@ -382,7 +382,7 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     if dry_run:
         options = {**options, "dryRun": ["All"]}
     deletion = replace(request, method="DELETE", body=encode(options), content_type="application/json")
-    parsed = DeleteOptions.parse(deletion)
+    parsed = DeleteOptions.parse(deletion, api.gates)
     check_preconditions(parsed, stored, kind)
     if not parsed.dry_run:
         status = stored.object.get("status") or {}

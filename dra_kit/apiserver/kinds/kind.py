@@ -68,10 +68,12 @@ class Strategy:
     Attributes:
         metadata_with_status: the fields of the metadata that a write of the status may change.
         graceful: whether a deletion first marks the object, even one that goes at once.
+        counts_dropped: whether ``metadata.generation`` also counts an update that only brings what is dropped.
     """
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ()
     graceful: ClassVar[bool] = False
+    counts_dropped: ClassVar[bool] = False
 
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Fill in defaults of the request's version, beyond those of the schema."""

@@ -20,6 +20,7 @@ from dra_kit.apiserver.authorization import AuthorizationAttributes, Authorizati
 from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext, VersionLife, readers
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, number_cell, text_cell, true_condition
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import drop_disabled_fields, errors_in_version, from_v1, to_v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
@@ -259,6 +260,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     """ResourceSlice."""
 
     kind = "ResourceSlice"
+    counts_dropped = True
 
     @override
     def admit_valid(self, obj: Object, context: StrategyContext) -> None:
@@ -290,7 +292,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
         driver = obj["spec"].get("driver", "")
-        if driver == driver.lower():
+        if driver == driver.lower() or not context.gates.has(Change.DRIVERS_IN_UPPER_CASE_WARN):
             return []
         return [f"spec.driver: driver names should be lowercase; {go_quote(driver)} contains uppercase characters"]
 

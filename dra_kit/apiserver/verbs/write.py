@@ -242,6 +242,7 @@ async def replace_object(
     _set_namespace(obj, kind, request)  # webhooks may have changed it
     if not write.subresource:
         kind.strategy.permit(obj, old, context)
+    sent = api.pruned(kind, obj) if kind.strategy.counts_dropped else None
     obj = _prepared(write, obj, old, context)
     fill_for_update(obj, old)
     errors = validate_update(obj, old, api.gates) + validate(obj, kind, context.gates)
@@ -255,7 +256,8 @@ async def replace_object(
     obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
-    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
+    counted = obj if sent is None else sent
+    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(counted, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     kind.strategy.admit_valid(obj, context)
     await api.admission.review(write.attributes("UPDATE", obj, old), context.warnings)

@@ -148,3 +148,99 @@ async def test_unknown_paths_get_a_status_in_the_asked_form(path: str) -> None:
         "reason": "NotFound", "code": 404,
     }  # fmt: skip
     assert "message: 404 page not found\n" in as_yaml
+
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+POOL = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+
+
+def slice_of(devices: list[dict[str, object]], *, driver: str = "gpu.example.com") -> dict[str, object]:
+    spec = {"driver": driver, "pool": POOL, "nodeName": "node-1", "devices": devices}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    return {**kind, "metadata": {"name": "slice-1"}, "spec": spec}
+
+
+@pytest.mark.parametrize(("version", "written"), [("1.34", {"devices": None}), ("1.35", {})])
+async def test_slice_without_devices_is_written_with_null_before_1_35(version: str, written: dict[str, None]) -> None:
+    async with server_of(version) as http:
+        await http("POST", SLICES, slice_of([]))
+        told = [
+            (await http("GET", f"/apis/resource.k8s.io/{served}/resourceslices/slice-1"))[1]
+            for served in ("v1", "v1beta1", "v1beta2")
+        ]
+
+    assert [{name: one["spec"][name] for name in one["spec"] if name == "devices"} for one in told] == [written] * 3
+
+
+@pytest.mark.parametrize(("version", "written"), [("1.34", False), ("1.35", True)])
+async def test_rule_has_a_status_since_1_35(version: str, *, written: bool) -> None:
+    rule = {
+        "apiVersion": "resource.k8s.io/v1alpha3",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "rule-1"},
+        "spec": {"deviceSelector": {"driver": "d"}, "taint": {"key": "example.com/k", "effect": "NoSchedule"}},
+    }
+    async with server_of(version) as http:
+        status, told, _ = await http("POST", "/apis/resource.k8s.io/v1alpha3/devicetaintrules", rule)
+
+    assert status == 201
+    assert ("status" in told) is written
+
+
+@pytest.mark.parametrize(("version", "generation"), [("1.34", 2), ("1.37", 1)])
+async def test_generation_of_a_slice_counts_what_is_dropped(version: str, generation: int) -> None:
+    """In 1.37 nothing of this update is dropped, so that it changes nothing."""
+    taint = {"key": "example.com/k", "effect": "NoSchedule", "timeAdded": "2024-01-02T03:04:05Z"}
+    sent, label = slice_of([{"name": "gpu-0", "taints": [taint]}]), {"metadata": {"labels": {"a": "b"}}}
+    async with server_of(version) as http:
+        _, first, _ = await http("POST", SLICES, sent)
+        _, second, _ = await http("PUT", f"{SLICES}/slice-1", sent)
+        _, labelled, _ = await http("PATCH", f"{SLICES}/slice-1", label, content_type=MERGE)
+
+    assert ("taints" in first["spec"]["devices"][0]) is (generation == 1)
+    assert second["metadata"]["generation"] == labelled["metadata"]["generation"] == generation
+    assert (second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]) is (generation == 1)
+
+
+@pytest.mark.parametrize(("attribute", "code"), [("distinctAttribute", 422), ("matchAttribute", 200)])
+async def test_field_that_is_kept_keeps_the_others_of_its_feature(attribute: str, code: int) -> None:
+    """1.34 keeps ``distinctAttribute`` and drops ``capacity``, until a stored claim has the first."""
+    exactly = {"deviceClassName": "c", "allocationMode": "All", "capacity": {"requests": {"m": "1"}}}
+    devices = {
+        "requests": [{"name": "r", "exactly": exactly}],
+        "constraints": [{attribute: "example.com/a"}],
+    }
+    sent = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim-1"},
+        "spec": {"devices": devices},
+    }
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    async with server_of("1.34") as http:
+        created, _, _ = await http("POST", path, sent)
+        status, _, _ = await http("PUT", f"{path}/claim-1", sent)
+
+    assert (created, status) == (201, code)
+
+
+@pytest.mark.parametrize(("version", "warned"), [("1.34", False), ("1.35", True)])
+async def test_driver_in_upper_case_is_warned_about_since_1_35(version: str, *, warned: bool) -> None:
+    sent = slice_of([], driver="GPU.Example.com")
+    async with server_of(version) as http:
+        status, _, warnings = await http("POST", SLICES, sent)
+
+    assert status == 201
+    assert bool(warnings) is warned
+
+
+@pytest.mark.parametrize(("version", "code", "reason"), [("1.34", 500, None), ("1.35", 400, "BadRequest")])
+@pytest.mark.parametrize("body", [["not", "options"], {"apiVersion": "v1", "kind": "Pod"}, {"dryRun": 1}])
+async def test_unreadable_options_of_a_deletion_are_a_bad_request_since_1_35(
+    version: str, code: int, reason: str | None, body: object
+) -> None:
+    async with server_of(version) as http:
+        await http("POST", MAPS, config_map())
+        status, told, _ = await http("DELETE", f"{MAPS}/settings", body)
+
+    assert (status, told.get("reason")) == (code, reason)
