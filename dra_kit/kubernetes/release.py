@@ -220,6 +220,10 @@ class Change(Enum):
     """No claim is allocated while another one consumes a negative amount."""
     REMOVALS_TAKEN_BACK = auto()
     """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
+    PATCHES_ARE_READ_FIRST = auto()
+    """A patch that is not JSON is refused as such; before, it was read when the object was found."""
+    STATUS_WRITERS_OWN_NO_METADATA = auto()
+    """Who writes the status of a claim owns none of the metadata sent with it; before, although it was ignored."""
     UNREADABLE_OPTIONS_ARE_BAD = auto()
     """The body of a deletion that is not DeleteOptions is a 400; before, an internal error."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
@@ -300,6 +304,8 @@ _CHANGED: Final = {
     Change.DELETED_PODS_ARE_NOT_COUNTED: 38,
     Change.NEGATIVE_SHARES_STOP_THE_SCHEDULER: 38,
     Change.REMOVALS_TAKEN_BACK: 38,
+    Change.PATCHES_ARE_READ_FIRST: 37,
+    Change.STATUS_WRITERS_OWN_NO_METADATA: 35,
     Change.UNREADABLE_OPTIONS_ARE_BAD: 35,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,

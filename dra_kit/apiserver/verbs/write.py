@@ -274,9 +274,9 @@ def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> Non
 def _tracked(write: WriteRequest, before: Object, wire: Object, context: StrategyContext) -> list[Object] | None:
     """Return managed fields after an update; parts outside the subresource count as unchanged."""
     if write.subresource == "status":
-        wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
-            name: wire["metadata"].get(name) for name in ("managedFields", *write.kind.strategy.metadata_with_status)
-            if name in wire["metadata"]}}}  # fmt: skip
+        metadata, owned = wire["metadata"], write.kind.strategy.metadata_owned(context)
+        taken = {name: metadata[name] for name in ("managedFields", *owned) if name in metadata}
+        wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **taken}}
     elif write.kind.status and "status" in before:
         wire = {**wire, "status": before["status"]}
     return tracked_fields(before, wire, write.type_name, write.manager("Update", context.now))

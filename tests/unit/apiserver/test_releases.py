@@ -151,6 +151,12 @@ async def test_unknown_paths_get_a_status_in_the_asked_form(path: str) -> None:
 
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+RULE = {
+    "apiVersion": "resource.k8s.io/v1alpha3",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "rule-1"},
+    "spec": {"deviceSelector": {"driver": "d"}, "taint": {"key": "example.com/k", "effect": "NoSchedule"}},
+}
 POOL = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
 
 
@@ -174,14 +180,8 @@ async def test_slice_without_devices_is_written_with_null_before_1_35(version: s
 
 @pytest.mark.parametrize(("version", "written"), [("1.34", False), ("1.35", True)])
 async def test_rule_has_a_status_since_1_35(version: str, *, written: bool) -> None:
-    rule = {
-        "apiVersion": "resource.k8s.io/v1alpha3",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "rule-1"},
-        "spec": {"deviceSelector": {"driver": "d"}, "taint": {"key": "example.com/k", "effect": "NoSchedule"}},
-    }
     async with server_of(version) as http:
-        status, told, _ = await http("POST", "/apis/resource.k8s.io/v1alpha3/devicetaintrules", rule)
+        status, told, _ = await http("POST", "/apis/resource.k8s.io/v1alpha3/devicetaintrules", RULE)
 
     assert status == 201
     assert ("status" in told) is written
@@ -244,3 +244,82 @@ async def test_unreadable_options_of_a_deletion_are_a_bad_request_since_1_35(
         status, told, _ = await http("DELETE", f"{MAPS}/settings", body)
 
     assert (status, told.get("reason")) == (code, reason)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.36", 404), ("1.37", 400)])
+async def test_patch_that_is_no_json_is_read_before_the_object_since_1_37(version: str, code: int) -> None:
+    async with server_of(version) as http:
+        await http("POST", MAPS, config_map())
+        missing, _, _ = await http("PATCH", f"{MAPS}/nothing", b"{", content_type=MERGE)
+        status, told, _ = await http("PATCH", f"{MAPS}/settings", b"{", content_type=MERGE)
+
+    assert (missing, status) == (code, 400)
+    assert (told["message"] == "invalid JSON patch") is (code == 400)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.36", 400), ("1.37", 200)])
+async def test_slices_are_selected_by_pool_since_1_37(version: str, code: int) -> None:
+    async with server_of(version) as http:
+        status, _, _ = await http("GET", f"{SLICES}?fieldSelector=spec.pool.name%3Dnode-1")
+        by_driver, _, _ = await http("GET", f"{SLICES}?fieldSelector=spec.driver%3Dgpu.example.com")
+
+    assert (status, by_driver) == (code, 200)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.34", 404), ("1.35", 200)])
+async def test_status_of_a_rule_is_served_since_1_35(version: str, code: int) -> None:
+    rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
+    async with server_of(version) as http:
+        await http("POST", rules, RULE)
+        status, _, _ = await http("GET", f"{rules}/rule-1/status")
+
+    assert status == code
+
+
+@pytest.mark.parametrize(("version", "owned"), [("1.34", True), ("1.35", False)])
+async def test_writer_of_a_claim_status_owned_ignored_labels_before_1_35(version: str, *, owned: bool) -> None:
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    request = {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}
+    sent = {"metadata": {"name": "claim-1"}, "spec": {"devices": {"requests": [request]}}}
+    async with server_of(version) as http:
+        _, first, _ = await http("POST", claims, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **sent})
+        label = {"metadata": {"labels": {"a": "b"}}}
+        _, second, _ = await http("PATCH", f"{claims}/claim-1/status", label, content_type=MERGE)
+
+    assert "labels" not in second["metadata"]
+    assert (second["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]) is owned
+    assert ("f:labels" in str(second["metadata"]["managedFields"])) is owned
+
+
+async def test_nodes_declare_no_features_before_1_35() -> None:
+    async with server_of("1.34") as http:
+        await http("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
+        features = {"status": {"declaredFeatures": ["B", "A"]}}
+        status, told, warnings = await http("PATCH", "/api/v1/nodes/node-1/status", features, content_type=MERGE)
+
+    assert status == 200
+    assert "declaredFeatures" not in told["status"]
+    assert "declaredFeatures" in "".join(warnings)
+
+
+async def test_descriptions_have_the_types_of_the_release() -> None:
+    described = []
+    for version in ("1.34", "1.37"):
+        async with server_of(version) as http:
+            _, document, _ = await http("GET", "/openapi/v3/apis/resource.k8s.io/v1")
+        described.append(document["components"]["schemas"])
+
+    before, since = described
+    assert "io.k8s.api.resource.v1.DeviceDerivedAttribute" in since.keys() - before.keys()
+    assert "derivedAttributes" not in before["io.k8s.api.resource.v1.ExactDeviceRequest"]["properties"]
+    assert "devices" in before["io.k8s.api.resource.v1.ResourceSliceSpec"]["properties"]
+
+
+async def test_claims_are_stored_as_v1_since_1_35() -> None:
+    hashes = []
+    for version in ("1.34", "1.35"):
+        async with server_of(version) as http:
+            _, served, _ = await http("GET", "/apis/resource.k8s.io/v1")
+        hashes += [item["storageVersionHash"] for item in served["resources"] if item["name"] == "resourceclaims"]
+
+    assert hashes == ["EJAWH5WrAYg=", "wgAZaHcZxUg="]  # of v1beta2 and v1

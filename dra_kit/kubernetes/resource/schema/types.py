@@ -118,10 +118,13 @@ _FIELDS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
     "PoolStatus": {"partitionSummary": 37, "shareableSummary": 37},
     "ResourcePoolStatusRequestSpec": {"defaultPartitionTypeAttribute": 37},
     "ResourceSliceSpec": {"partitionTypeAttribute": 37, "skipNodeOperations": 37},
+    "core/v1.NodeStatus": {"declaredFeatures": 35},
+    "meta/v1.ListMeta": {"shardInfo": 36},
 }
-"""The first minor release with each field of resource.k8s.io, in all versions of the group, unless all have it.
+"""The first minor release with each field that not all have; types of resource.k8s.io in all versions of the group.
 
-Source: ``resource/*/types.go`` of ``k8s.io/api`` v0.34.2, v0.35.0, v0.36.2 and v0.37.1.
+Source: ``resource/*/types.go`` and ``core/v1/types.go`` of ``k8s.io/api``, and ``pkg/apis/meta/v1/types.go`` of
+``k8s.io/apimachinery``, v0.34.2, v0.35.0, v0.36.2 and v0.37.1.
 """
 _WRITTEN_BEFORE: Final[Mapping[str, Mapping[str, int]]] = {"ResourceSliceSpec": {"devices": 35}}
 """The first minor release that leaves out a field without a value; before, it was written as null. Same source."""
@@ -132,9 +135,7 @@ def _of_release(
     fields: Mapping[str, SchemaField], type_name: str, version: KubernetesVersion
 ) -> Mapping[str, SchemaField]:
     """Return the fields of a struct that a release knows, written as it writes them."""
-    if not type_name.startswith(_GROUP):
-        return fields
-    kind = type_name.rpartition(".")[2]
+    kind = type_name.rpartition(".")[2] if type_name.startswith(_GROUP) else type_name
     since, written = _FIELDS_SINCE.get(kind, {}), _WRITTEN_BEFORE.get(kind, {})
     return {
         name: msgspec.structs.replace(entry, presence="always") if version.minor < written.get(name, 0) else entry
@@ -347,7 +348,7 @@ def prune(value: Any, type_name: str, *, stored: bool = True, version: Kubernete
 
 
 def _prune_struct(
-    value: dict[str, Any], known: SchemaType, *, stored: bool, version: KubernetesVersion = NEWEST
+    value: dict[str, Any], known: SchemaType, *, stored: bool, version: KubernetesVersion
 ) -> dict[str, Any]:
     pruned: dict[str, Any] = {}
     for name, entry in known.fields.items():
@@ -355,7 +356,7 @@ def _prune_struct(
         if item is not None:
             item = prune(item, entry.type, stored=stored, version=version)
         if item is None and entry.presence != "nullable" and _without_absence(entry):
-            item = written_zero(entry.type)
+            item = written_zero(entry.type, version)
             pruned[name] = item
         elif entry.presence == "nullable" or (item is not None and _is_written(item, entry)):
             empty = stored and entry.presence == "always" and not item and entry.type.startswith((LIST, MAP))
@@ -385,10 +386,10 @@ def _is_struct(type_name: str) -> bool:
     return "." in type_name and not type_name.startswith((LIST, MAP)) and struct(type_name) is not None
 
 
-def written_zero(type_name: str) -> Any:
-    """Return the zero value of a type as it is written; null for lists, maps and times."""
-    known = struct(type_name)
-    return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True)
+def written_zero(type_name: str, version: KubernetesVersion = NEWEST) -> Any:
+    """Return the zero value of a type as a release writes it; null for lists, maps and times."""
+    known = struct(type_name, version)
+    return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True, version=version)
 
 
 _TIME = re.compile(
