@@ -224,6 +224,10 @@ class Change(Enum):
     """A patch that is not JSON is refused as such; before, it was read when the object was found."""
     STATUS_WRITERS_OWN_NO_METADATA = auto()
     """Who writes the status of a claim owns none of the metadata sent with it; before, although it was ignored."""
+    NOMINATIONS_END_WITH_BINDING = auto()
+    """A pod that gets its node loses ``nominatedNodeName`` (gate ClearingNominatedNodeNameAfterBinding)."""
+    BINDINGS_BRING_LABELS = auto()
+    """A pod takes over the labels of its Binding, besides the annotations (gate PodTopologyLabelsAdmission)."""
     UNREADABLE_OPTIONS_ARE_BAD = auto()
     """The body of a deletion that is not DeleteOptions is a 400; before, an internal error."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
@@ -306,6 +310,8 @@ _CHANGED: Final = {
     Change.REMOVALS_TAKEN_BACK: 38,
     Change.PATCHES_ARE_READ_FIRST: 37,
     Change.STATUS_WRITERS_OWN_NO_METADATA: 35,
+    Change.NOMINATIONS_END_WITH_BINDING: 35,
+    Change.BINDINGS_BRING_LABELS: 35,
     Change.UNREADABLE_OPTIONS_ARE_BAD: 35,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,

@@ -323,3 +323,21 @@ async def test_claims_are_stored_as_v1_since_1_35() -> None:
         hashes += [item["storageVersionHash"] for item in served["resources"] if item["name"] == "resourceclaims"]
 
     assert hashes == ["EJAWH5WrAYg=", "wgAZaHcZxUg="]  # of v1beta2 and v1
+
+
+@pytest.mark.parametrize(("version", "labels", "nominated"), [("1.34", {}, "node-9"), ("1.35", {"l": "m"}, None)])
+async def test_pod_takes_labels_of_its_binding_and_loses_its_nomination_since_1_35(
+    version: str, labels: dict[str, str], nominated: str | None
+) -> None:
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "pod-1", "labels": {"l": "m"}}}
+    async with server_of(version) as http:
+        await http("POST", PODS, pod())
+        nomination = {"status": {"nominatedNodeName": "node-9"}}
+        await http("PATCH", f"{PODS}/pod-1/status", nomination, content_type=MERGE)
+        status, _, _ = await http("POST", f"{PODS}/pod-1/binding", {**binding, "target": {"name": "node-1"}})
+        _, bound, _ = await http("GET", f"{PODS}/pod-1")
+
+    assert status == 201
+    assert bound["spec"]["nodeName"] == "node-1"
+    assert bound["metadata"].get("labels", {}) == labels
+    assert bound["status"].get("nominatedNodeName") == nominated
