@@ -37,14 +37,12 @@ from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.requests import Query, Target, request_verb
 from dra_kit.apiserver.status_errors import forbidden_object, not_found
 from dra_kit.apiserver.storage import Storage, StoredObject
-from dra_kit.kubernetes.release import NEWEST, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import decode, prune, reaches_raw
 from dra_kit.kubernetes.values.json import Object, escape_html, go_json
 
-SERVER_VERSION: Final = NEWEST.published
-"""The version of a server of the newest release."""
 KINDS: Final[tuple[Kind, ...]] = (
     *CORE_KINDS,
     *SERVICE_KINDS,
@@ -201,7 +199,7 @@ class Api:
         pod_streams: connects clients with containers; None if the cluster runs no containers.
     """
 
-    gates: Release
+    release: Release
     admission: AdmissionPlugin
     registry: KindRegistry
     storage: Storage = dataclasses.field(default_factory=Storage)
@@ -238,20 +236,20 @@ class Api:
         """Return the context of a request for strategies."""
         target = request.target
         return StrategyContext(
-            self.gates, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
+            self.release, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
             request_verb(request.method, target, request.query), request.warnings,
         )  # fmt: skip
 
     def own_context(self, api_version: str) -> StrategyContext:
         """Return the context for writes of the server itself."""
-        return StrategyContext(self.gates, api_version, now(), self.lookup, self.listed, self.rbac)
+        return StrategyContext(self.release, api_version, now(), self.lookup, self.listed, self.rbac)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
         """Return a stored object in a served version; it may share parts with the stored one."""
         obj = kind.strategy.from_storage(stored, api_version)
         if api_version != kind.storage_api_version:
             # another version may write other zero values
-            obj = prune(obj, kind.type_of(api_version), version=self.gates.version)
+            obj = prune(obj, kind.type_of(api_version), version=self.release.version)
         return {"kind": kind.kind, "apiVersion": api_version} | {
             key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}
         }
@@ -289,7 +287,7 @@ class Api:
 
     def pruned(self, kind: Kind, obj: Object) -> Object:
         """Return an object in storage version as it is stored."""
-        written: Object = prune(obj, kind.stored_type, version=self.gates.version)
+        written: Object = prune(obj, kind.stored_type, version=self.release.version)
         return written
 
     def require_namespace(self, kind: Kind, request: ApiRequest, name: str) -> None:

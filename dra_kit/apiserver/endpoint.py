@@ -112,7 +112,7 @@ class Endpoint:
             if path == "/metrics":
                 body = generate_latest(_RequestMetrics(self.requests))
                 return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
-            return serve_non_resource(self.api.registry, raw, self.api.gates)
+            return serve_non_resource(self.api.registry, raw, self.api.release)
         if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
             cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
             return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)
@@ -131,7 +131,7 @@ class Endpoint:
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:
             if target.group and target.group not in groups(self.api.registry):
-                return page_not_found(self.api.gates)
+                return page_not_found(self.api.release)
             raise no_such_resource()
         return await self._resource(raw, request, kind, action)
 

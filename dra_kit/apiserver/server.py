@@ -63,7 +63,7 @@ class ApiServer:
         port: the port; 0 for a free one.
         tls: serve HTTPS with a certificate of its own authority, which the kubeconfig names.
         authenticator: authenticates requests; without it, every client is the administrator.
-        gates: the release, with its feature gates.
+        release: the release, with its feature gates.
         runtime_config: which versions are served.
         garbage_collection: delete dependents of deleted objects and empty deleted namespaces.
         namespace_seconds: how long the contents of a deleted namespace stay, unless a client deletes them earlier.
@@ -81,7 +81,7 @@ class ApiServer:
         *,
         tls: bool = False,
         authenticator: Authenticator | None = None,
-        gates: Release | None = None,
+        release: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
         garbage_collection: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
@@ -90,9 +90,9 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        gates, runtime_config = gates or Release.of(), runtime_config or RuntimeConfig()
-        registry = KindRegistry(runtime_config.served(gates))
-        self.api: Api = Api(gates, self._admission, registry)
+        release, runtime_config = release or Release.of(), runtime_config or RuntimeConfig()
+        registry = KindRegistry(runtime_config.served(release))
+        self.api: Api = Api(release, self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)
         self._authenticator = authenticator
         self._tls = tls
@@ -334,14 +334,14 @@ def run_in_thread(
     *,
     tls: bool = False,
     authenticator: Authenticator | None = None,
-    gates: Release | None = None,
+    release: Release | None = None,
     runtime_config: RuntimeConfig | None = None,
 ) -> Iterator[ApiServer]:
     """Run an :class:`ApiServer` in a thread with its own loop, so that the caller may block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(tls=tls, authenticator=authenticator, gates=gates, runtime_config=runtime_config)
+    server = ApiServer(tls=tls, authenticator=authenticator, release=release, runtime_config=runtime_config)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

@@ -291,10 +291,10 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
             raise precondition_failed(kind, kind.key(request.target.namespace, name), shown, given, real)
     if (cause := _hindrance(pod)) is not None:
         raise conflict("", "pods/binding", name, cause)
-    bound = _bound_pod(pod, binding, api.gates)
+    bound = _bound_pod(pod, binding, api.release)
     if not options.dry_run:
         bound = api.storage.update(kind.resource, kind.key(request.target.namespace, name), bound).object
-    return ApiResponse(success(api.gates, bound, code=201), 201, warnings=context.warnings)
+    return ApiResponse(success(api.release, bound, code=201), 201, warnings=context.warnings)
 
 
 def _check_binding(binding: Object, request: ApiRequest) -> None:
@@ -384,7 +384,7 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     if dry_run:
         options = {**options, "dryRun": ["All"]}
     deletion = replace(request, method="DELETE", body=encode(options), content_type="application/json")
-    parsed = DeleteOptions.parse(deletion, api.gates)
+    parsed = DeleteOptions.parse(deletion, api.release)
     check_preconditions(parsed, stored, kind)
     if not parsed.dry_run:
         status = stored.object.get("status") or {}
@@ -396,7 +396,7 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
             api.storage.update(kind.resource, key, {**stored.object, "status": {**status, "conditions": conditions}})
     # admission saw the eviction
     deleted, _ = delete_stored(api, kind, api.stored(kind, request.target), parsed, context)
-    return ApiResponse(success(api.gates, deleted, code=201), 201, warnings=context.warnings)
+    return ApiResponse(success(api.release, deleted, code=201), 201, warnings=context.warnings)
 
 
 _AUTHENTICATION: Final = "authentication.k8s.io"

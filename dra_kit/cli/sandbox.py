@@ -509,10 +509,10 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     from dra_kit.sandbox.cluster import SandboxSettings
 
     version = options["kubernetes"] or NEWEST
-    gates = Release.alpha(version) if options["alpha"] else Release.of(version)
+    release = Release.alpha(version) if options["alpha"] else Release.of(version)
     if options.get("saved") is None:  # otherwise, the gates are those of the saved cluster
         try:
-            gates = gates.switched(options["feature_gates"])
+            release = release.switched(options["feature_gates"])
         except ValueError as error:
             raise ConfigurationError(f"--feature-gates: {error}") from None
     try:
@@ -527,7 +527,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         )
     return SandboxSettings(
         nodes=options["nodes"],
-        gates=gates,
+        release=release,
         runtime_config=runtime_config,
         time_scale=options["time_scale"],
         kubeconfig=options["kubeconfig"],

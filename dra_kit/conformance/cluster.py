@@ -227,8 +227,8 @@ class ConformanceCluster:
         places: of the node; the kubeconfig is written.
         profile: of the driver.
         socket: path of a unix socket for the checks' own client, in a directory that only this user can access.
-        gates: feature gates of the API server; by default those of a plain Kubernetes.
-        runtime_config: which versions the API server serves; by default those of a plain Kubernetes.
+        release: of the API server; by default the newest, unmodified.
+        runtime_config: which versions the API server serves; by default the newest, unmodified.
 
     Attributes:
         writes: the slices that the driver tries to write.
@@ -240,14 +240,14 @@ class ConformanceCluster:
         profile: DriverProfile,
         socket: Path,
         *,
-        gates: Release | None = None,
+        release: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
     ) -> None:
         self._places = places
         self._profile = profile
-        self._gates = gates or Release.of()
+        self._release = release or Release.of()
         self.server: Final = ApiServer(
-            _SERVER, tls=True, authenticator=Authenticator(), gates=self._gates, runtime_config=runtime_config
+            _SERVER, tls=True, authenticator=Authenticator(), release=self._release, runtime_config=runtime_config
         )
         self.server.socket = socket
         self.writes: Final = DriverWrites(self.server.api.admission)
@@ -452,7 +452,7 @@ class ConformanceCluster:
         )
         state = AllocatorState(slices=slices.items, classes=classes.items, claims=[*claims.items, *others])
         node = Node.of(await self.client.get(NODES, self.node))
-        found = Allocator(state, AllocatorRules.of(self._gates)).allocate(node, [claim])
+        found = Allocator(state, AllocatorRules.of(self._release)).allocate(node, [claim])
         return found[0].to_json() if found else None
 
     async def reserve(self, claim: Mapping[str, Any], allocation: Mapping[str, Any]) -> ConformanceClaim:

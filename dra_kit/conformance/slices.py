@@ -325,7 +325,7 @@ async def s9(bench: Workbench) -> None:
     bench.require_start()
     slices = await published(bench)
     api = bench.cluster.server.api
-    usual = api.gates
+    usual = api.release
     plain = usual.without(*(gate for gates, _ in GATED_FIELDS for gate in gates))
     fields = _fields_lost(slices, plain)
     if not fields:
@@ -334,7 +334,7 @@ async def s9(bench: Workbench) -> None:
     await bench.kubelet.forget()
     for item in slices:
         await delete_slice(bench, item)
-    api.gates = plain
+    api.release = plain
     try:
         instance = await bench.start()
         await asyncio.sleep(bench.profile.steady_after)
@@ -347,17 +347,17 @@ async def s9(bench: Workbench) -> None:
                 *bench.last_output(),
             )
     finally:
-        api.gates = usual
+        api.release = usual
         await end_driver(bench)
         for item in await own_slices(bench):
             await delete_slice(bench, item)
 
 
-def _fields_lost(slices: Sequence[dict[str, Any]], gates: Release) -> set[str]:
+def _fields_lost(slices: Sequence[dict[str, Any]], release: Release) -> set[str]:
     """Return the names of the fields that an API server drops."""
     lost: set[str] = set()
     for item in slices:
-        left = drop_disabled_fields(item, None, gates)
+        left = drop_disabled_fields(item, None, release)
         lost |= set(item["spec"]) - set(left["spec"])
         for device, other in zip(
             item["spec"].get("devices") or (), left["spec"].get("devices") or (), strict=False

@@ -496,7 +496,7 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 def refuse_invalid(
     kind: ManifestKind,
     obj: Object,
-    gates: Release,
+    release: Release,
     api_version: str,
     where: str,
     *,
@@ -507,7 +507,7 @@ def refuse_invalid(
     Args:
         kind: its kind.
         obj: the object with defaults.
-        gates: of the API server.
+        release: of the API server.
         api_version: its version as sent.
         where: its file and position.
         advice: returns what to add to the error, beginning with a semicolon.
@@ -516,7 +516,7 @@ def refuse_invalid(
         Invalid: the object is invalid; the error lists the fields.
     """
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
-    errors = errors_in_version(check_new_object(obj, kind, gates).errors, api_version)
+    errors = errors_in_version(check_new_object(obj, kind, release).errors, api_version)
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(

@@ -148,7 +148,7 @@ class Capabilities(NamedTuple):
         kinds = list(api.registry)
         groups = dict.fromkeys(kind.api_version(version) for kind in kinds for version in kind.types)
         served = [f"{kind.api_version(version)}/{kind.kind}" for kind in kinds for version in kind.types]
-        return cls(api.gates.version.published, [*groups, *served])
+        return cls(api.release.version.published, [*groups, *served])
 
 
 async def render(chart: Chart, helm: str, capabilities: Capabilities) -> list[tuple[str, dict[str, Any]]]:

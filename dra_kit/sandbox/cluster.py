@@ -60,7 +60,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
 
     Attributes:
         nodes: the number of nodes, named ``node-1``, ``node-2`` ...
-        gates: feature gates of API server, scheduler and kubelets.
+        release: of API server, scheduler and kubelets.
         runtime_config: which versions the API server serves.
         time_scale: waits of scheduler, controllers, kubelets and driver are divided by this.
         port: the port of the API server; 0 for a free one.
@@ -85,7 +85,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     """
 
     nodes: int = 1
-    gates: Release = field(default_factory=Release.of)
+    release: Release = field(default_factory=Release.of)
     runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     time_scale: float = 1.0
     port: int = 0
@@ -186,7 +186,7 @@ class Sandbox:
         kubelets, copy = frozenset(self._settings.node_names), self._settings.copy
         self._copy = replace(copy, kubelets=kubelets) if copy is not None else None
         self.control_plane: Final = ControlPlane(
-            gates=self._settings.gates,
+            release=self._settings.release,
             runtime_config=self._settings.runtime_config,
             time_scale=self._settings.time_scale,
             port=self._settings.port,
@@ -350,7 +350,7 @@ class Sandbox:
             await self.control_plane.connect(f"kubelet {name}"),
             mark=mark_of(self.directory),
             time_scale=self._settings.time_scale,
-            release=self._settings.gates,
+            release=self._settings.release,
             observer=self._acted,
             intake=self._intake,
             shape=node_shape(self._settings.shapes, name),
@@ -409,12 +409,12 @@ class Sandbox:
         """Return why pods without a node are pending, by pod UID."""
         if not pods:
             return {}
-        return await explain_pending_pods(self.informers, self.client, pods, self._settings.gates)
+        return await explain_pending_pods(self.informers, self.client, pods, self._settings.release)
 
     @property
     def release(self) -> Release:
         """The release of the cluster, with its feature gates."""
-        return self._settings.gates
+        return self._settings.release
 
     @property
     def drivers(self) -> Sequence[str]:

@@ -42,7 +42,7 @@ class ClusterCopy(Struct, frozen=True):
     Attributes:
         source: the path that it was read from.
         version: the release of Kubernetes that it was saved from: ``1.36``.
-        gates: the release that judges the objects, with its default gates and those that the snapshot names.
+        release: the release that judges the objects, with its default gates and those that the snapshot names.
         node_names: names of its nodes.
         node_uids: UIDs of its nodes.
         absent_nodes: names of nodes that its pods are on and that were not saved.
@@ -56,7 +56,7 @@ class ClusterCopy(Struct, frozen=True):
 
     source: str
     version: str
-    gates: Release
+    release: Release
     node_names: frozenset[str]
     node_uids: frozenset[str]
     absent_nodes: frozenset[str]
@@ -81,10 +81,10 @@ class ClusterCopy(Struct, frozen=True):
         saved = load_cluster(path)
         found = saved.documents if version is None else replace(saved.documents, version=str(version))
         found.cluster()  # checks the objects
-        gates = found.release
+        release = found.release
         if found.extended_resources:
-            gates = gates.also("DRAExtendedResource")
-        others, left_out = _others(saved, gates)
+            release = release.also("DRAExtendedResource")
+        others, left_out = _others(saved, release)
         objects = tuple(_distinct(path, [*(item for kind in found.documents.values() for item in kind), *others]))
         by_kind: dict[str, list[Object]] = {}
         for item in objects:
@@ -98,14 +98,14 @@ class ClusterCopy(Struct, frozen=True):
         return cls(
             source=str(path),
             version=saved.documents.version,
-            gates=gates,
+            release=release,
             node_names=names,
             node_uids=frozenset(str(node["metadata"]["uid"]) for node in nodes),
             absent_nodes=frozenset(on - names),
             absent_consumers=_absent_consumers(path, by_kind),
             leaving=frozenset(pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" in pod["metadata"]),
             summary=_summary(by_kind),
-            notes=(*_judged(saved.documents.version, gates), *_notes(saved, by_kind), *left_out),
+            notes=(*_judged(saved.documents.version, release), *_notes(saved, by_kind), *left_out),
             objects=objects,
         )
 
@@ -159,12 +159,12 @@ def _title(obj: ObjectView) -> str:
     return f"{obj.get('kind', 'object')} {'/'.join(map(str, filter(None, object_key(obj))))}"
 
 
-def _others(saved: SavedCluster, gates: Release) -> tuple[list[Object], list[str]]:
+def _others(saved: SavedCluster, release: Release) -> tuple[list[Object], list[str]]:
     """Return the objects of further kinds that a copy has, and a sentence about those that it does not have."""
     taken, left_out = list[Object](), Counter[str]()
     for where, document in saved.others:
         kind, metadata = str(document["kind"]), document["metadata"]
-        if kind not in _OTHER_KINDS or (kind == POD_GROUPS.kind and "GenericWorkload" not in gates):
+        if kind not in _OTHER_KINDS or (kind == POD_GROUPS.kind and "GenericWorkload" not in release):
             left_out[kind] += 1
             continue
         served = _SERVED[kind]

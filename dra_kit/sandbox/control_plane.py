@@ -66,8 +66,8 @@ class ControlPlane:
     """Everything of a cluster but its nodes; an asynchronous context manager that runs it.
 
     Args:
-        gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
-        runtime_config: which versions the API server serves; by default those of a plain Kubernetes.
+        release: of API server and scheduler; by default the newest, unmodified.
+        runtime_config: which versions the API server serves; by default the newest, unmodified.
         time_scale: waits of controllers and scheduler are divided by this.
         port: of the API server; 0 for a free one.
         observe: notified of every decision of the scheduler.
@@ -77,7 +77,7 @@ class ControlPlane:
     def __init__(
         self,
         *,
-        gates: Release | None = None,
+        release: Release | None = None,
         runtime_config: RuntimeConfig | None = None,
         time_scale: float = 1.0,
         port: int = 0,
@@ -85,12 +85,12 @@ class ControlPlane:
         copy: ClusterCopy | None = None,
     ) -> None:
         self._copy = copy
-        self._gates = gates or Release.of()
+        self._release = release or Release.of()
         self._time_scale = time_scale
         self._observe = observe
         self.door: Final = Authenticator()
         self.server: Final = ApiServer(
-            gates=self._gates,
+            release=self._release,
             runtime_config=runtime_config,
             port=port,
             tls=True,
@@ -149,7 +149,7 @@ class ControlPlane:
             manager = ControllerManager(
                 await self.connect("kube-controller-manager", warnings=False),
                 informers,
-                self._gates,
+                self._release,
                 authority=self.server.authority,
                 kinds=self._served_kind,
                 time_scale=self._time_scale,
@@ -158,7 +158,7 @@ class ControlPlane:
             scheduler = self._scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
-                DeviceTracker(AllocatorRules.of(self._gates)),
+                DeviceTracker(AllocatorRules.of(self._release)),
                 observe=self._observe,
                 time_scale=self._time_scale,
                 held=self._copy is not None,
@@ -283,7 +283,7 @@ class ControllerManager:
     """Claims, eviction by device taint, status of pools, pods of lost nodes, readiness of nodes, workloads and Jobs.
 
     Args:
-        gates: feature gates of the cluster.
+        release: of the cluster.
         authority: of the API server's certificate, as PEM.
         kinds: that the API server serves.
         copy: the saved cluster that the objects come from; None for none.
@@ -293,7 +293,7 @@ class ControllerManager:
         self,
         client: Client,
         informers: SharedInformers,
-        gates: Release,
+        release: Release,
         *,
         authority: str,
         kinds: KindLookup,
@@ -311,11 +311,11 @@ class ControllerManager:
                 client,
                 informers,
                 claim_events,
-                group_claims=resource_claims.GROUP_CLAIMS_GATE in gates,
+                group_claims=resource_claims.GROUP_CLAIMS_GATE in release,
                 absent=copy.absent_consumers if copy else None,
             ),
             DeviceTaintEvictionController(
-                client, informers, taint_events, time_scale=time_scale, spare=copy is not None, release=gates
+                client, informers, taint_events, time_scale=time_scale, spare=copy is not None, release=release
             ),
             PodGarbageCollector(client, informers, time_scale=time_scale, absent=copy.absent_nodes if copy else ()),
             NodeLifecycleController(
@@ -335,7 +335,7 @@ class ControllerManager:
             CertificateController(client, informers),
             *(
                 [PoolStatusController(client, informers, time_scale=time_scale)]
-                if resource_claims.POOL_STATUS_GATE in gates
+                if resource_claims.POOL_STATUS_GATE in release
                 else []
             ),
         )

@@ -51,13 +51,13 @@ class PendingCause(Struct, frozen=True):
 
 
 async def explain_pending_pods(
-    informers: SharedInformers, client: Client, pods: Sequence[ObjectView], gates: Release
+    informers: SharedInformers, client: Client, pods: Sequence[ObjectView], release: Release
 ) -> Mapping[str, Sequence[PendingCause]]:
     """Return why pods are pending, by pod UID; pods without an explanation are left out."""
     documents = {resource.kind: list(informers.objects(resource).values()) for resource in SCHEDULING_RESOURCES}
     documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
-        explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.of(gates)))
+        explainer = ClaimExplainer(ClusterView(documents, gates=AllocatorRules.of(release)))
         return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
     except DraKitError:  # dra-kit explain reports what prevents an explanation
         return {}

@@ -175,12 +175,12 @@ def sandbox(
     for role in _ROLES:
         import_module(role)
     try:
-        gates = Release.named(kubernetes or str(NEWEST), alpha=alpha)
+        release = Release.named(kubernetes or str(NEWEST), alpha=alpha)
     except ValueError as error:
         raise ConfigurationError(f"kubernetes (--dra-kubernetes): {error}") from None
     sandbox_settings = SandboxSettings(
         nodes=nodes,
-        gates=gates,
+        release=release,
         time_scale=time_scale,
         edited=tuple(editable),
         network_namespaces=network_namespaces,

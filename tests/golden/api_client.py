@@ -77,7 +77,7 @@ class Replayer:
     async def _server(self, gates: str) -> ApiServer:
         if gates not in self._servers:
             chosen = (Release.alpha if gates == "alpha" else Release.of)(self._version)
-            server = ApiServer(gates=chosen, runtime_config=ALL_VERSIONS, garbage_collection=False)
+            server = ApiServer(release=chosen, runtime_config=ALL_VERSIONS, garbage_collection=False)
             self._servers[gates] = await self._stack.enter_async_context(server)
         return self._servers[gates]
 

@@ -62,7 +62,9 @@ class _Replay:
 
     async def run(self) -> Line:
         """Return the scenario with our results."""
-        async with ControlPlane(gates=Release.alpha() if self._expected["gates"] == "alpha" else None) as control_plane:
+        async with ControlPlane(
+            release=Release.alpha() if self._expected["gates"] == "alpha" else None
+        ) as control_plane:
             client = await control_plane.connect("test")
             async with playing(control_plane.credentials(), client) as player:
                 phases: list[Line] = []

@@ -87,7 +87,7 @@ async def played(player: Player, plane: ControlPlane, line: Line, last: int) -> 
 async def test_a_copy_places_pods_as_kubernetes_did(path: Path, name: str, phase: int, tmp_path: Path) -> None:
     line = lines(path)[name]
     gates = Release.alpha() if line["gates"] == "alpha" else None
-    async with ControlPlane(gates=gates) as plane:
+    async with ControlPlane(release=gates) as plane:
         client = await plane.connect("test")
         async with playing(plane.credentials(), client) as player:
             await played(player, plane, line, phase)
@@ -95,7 +95,7 @@ async def test_a_copy_places_pods_as_kubernetes_did(path: Path, name: str, phase
     save(found, tmp_path / "saved")
     copy = ClusterCopy.read(tmp_path / "saved")
 
-    async with ControlPlane(gates=copy.gates, copy=copy) as plane:
+    async with ControlPlane(release=copy.release, copy=copy) as plane:
         await calm(plane)
         plane.schedule()
         await calm(plane)

@@ -208,7 +208,7 @@ class QuotaAdmission:
             for name, number in most.items():
                 classes[name] = classes.get(name, 0) + number
         used = {f"{name}{_OF_CLASS}": Quantity(number) for name, number in classes.items()}
-        if "DRAExtendedResource" in self._api.gates:
+        if "DRAExtendedResource" in self._api.release:
             extended: dict[str, Quantity] = {}
             for name, number in classes.items():
                 resource = self._extended_resource(name)

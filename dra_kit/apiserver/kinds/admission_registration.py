@@ -69,7 +69,7 @@ class ValidatingPolicyStrategy(StatusStrategy):
             path = f"status.typeChecking.expressionWarnings[{i}]"
             errors += [required(f"{path}.{field}") for field in ("warning", "fieldRef") if not warning.get(field)]
         conditions = [v1.Condition.model_validate(condition) for condition in status.get("conditions") or ()]
-        return errors + validate_conditions(conditions, "status.conditions", context.gates, limit=None)
+        return errors + validate_conditions(conditions, "status.conditions", context.release, limit=None)
 
 
 def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:

@@ -342,7 +342,7 @@ class NodeStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_new_object(obj, "Node", context.gates)
+        return validate_new_object(obj, "Node", context.release)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:

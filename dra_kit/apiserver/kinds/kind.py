@@ -34,7 +34,7 @@ class StrategyContext(Struct):
         warnings: texts for ``Warning`` headers of the answer.
     """
 
-    gates: Release
+    release: Release
     api_version: str
     now: str
     lookup: Callable[[str, str], Object | None]

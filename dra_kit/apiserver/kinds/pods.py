@@ -82,7 +82,7 @@ class PodStrategy(Strategy):
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Set the phase Pending and the quality of service, and complete the selectors of its affinity."""
         _merge_label_keys(obj)
-        drop_gated_fields(obj["spec"], {}, context.gates)
+        drop_gated_fields(obj["spec"], {}, context.release)
         status: Object = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"])}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
@@ -95,7 +95,7 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        drop_gated_fields(obj["spec"], old["spec"], context.gates)
+        drop_gated_fields(obj["spec"], old["spec"], context.release)
         obj["status"] = old.get("status") or {}
 
     @override
@@ -108,7 +108,7 @@ class PodStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check containers, claims and resources, and that a pod with scheduling gates has no node."""
-        errors = [*validate_new_object(obj, "Pod", context.gates), *pod_resource_errors(obj.get("spec") or {})]
+        errors = [*validate_new_object(obj, "Pod", context.release), *pod_resource_errors(obj.get("spec") or {})]
         if (obj.get("spec") or {}).get("ephemeralContainers"):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         return errors
@@ -126,7 +126,7 @@ class PodStrategy(Strategy):
             return [forbidden("spec.containers", "pod updates may not add or remove containers")]
         errors = _new_gates(new_spec, old_spec)
         if _fixed(new_spec) != _fixed(old_spec):
-            whole = context.gates.version.has(Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED)
+            whole = context.release.version.has(Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED)
             fields = ",".join((*_CHANGEABLE, *_CHANGEABLE_WITH_GATES) if whole else _CHANGEABLE)
             errors.append(forbidden("spec", f"pod updates may not change fields other than {fields}"))
         return errors
@@ -400,11 +400,11 @@ def _without_empty(value: Any) -> Any:
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
-def drop_gated_fields(spec: Object, old: Object, gates: Release) -> None:
+def drop_gated_fields(spec: Object, old: Object, release: Release) -> None:
     """Remove the fields of a pod spec whose features are off, unless the old one has them too, in place."""
-    if "GenericWorkload" not in gates and "schedulingGroup" not in old:
+    if "GenericWorkload" not in release and "schedulingGroup" not in old:
         spec.pop("schedulingGroup", None)
-    if "ContainerStopSignals" in gates or any("stopSignal" in item for item in _lifecycles(old)):
+    if "ContainerStopSignals" in release or any("stopSignal" in item for item in _lifecycles(old)):
         return
     for field in _CONTAINERS:
         for container in spec.get(field) or ():

@@ -69,22 +69,22 @@ class ResourceStrategy(Strategy):
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Drop the fields of features that are off."""
         super().prepare_for_create(obj, context)
-        obj.update(drop_disabled_fields(obj, None, context.gates))
+        obj.update(drop_disabled_fields(obj, None, context.release))
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Prepare it as a new object, unless the old one uses the feature."""
         super().prepare_for_update(obj, old, context)
-        obj.update(drop_disabled_fields(obj, old, context.gates))
+        obj.update(drop_disabled_fields(obj, old, context.release))
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
         super().prepare_for_status(obj, old, context)
-        obj.update(drop_disabled_fields(obj, old, context.gates))
+        obj.update(drop_disabled_fields(obj, old, context.release))
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_new_object(obj, self.kind, context.gates)
+        return validate_new_object(obj, self.kind, context.release)
 
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
@@ -109,7 +109,7 @@ class DeviceClassStrategy(ResourceStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.DeviceClass, obj, old)
-        return validate_class(new, before, context.gates)
+        return validate_class(new, before, context.release)
 
 
 class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
@@ -127,17 +127,17 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old), release=context.gates)
+        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old), release=context.release)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         conditions = (obj.get("status") or {}).get("conditions") or ()
-        return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions], context.gates)
+        return validate_taint_rule_status([v1.Condition.model_validate(item) for item in conditions], context.release)
 
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
         [rule] = _parsed(v1.DeviceTaintRule, obj)
-        return taint_rule_warnings(rule, context.gates)
+        return taint_rule_warnings(rule, context.release)
 
 
 class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
@@ -151,7 +151,7 @@ class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pool_status(obj.get("status"), old.get("status"), context.gates)
+        return validate_pool_status(obj.get("status"), old.get("status"), context.release)
 
 
 def _claim_state(claim: Object) -> str:
@@ -212,7 +212,7 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
     @override
     def metadata_owned(self, context: StrategyContext) -> tuple[str, ...]:
         owned = super().metadata_owned(context)
-        return owned if context.gates.has(Change.STATUS_WRITERS_OWN_NO_METADATA) else (*owned, *_WRITTEN_METADATA)
+        return owned if context.release.has(Change.STATUS_WRITERS_OWN_NO_METADATA) else (*owned, *_WRITTEN_METADATA)
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
@@ -241,8 +241,8 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
         devices = [
             v1.AllocatedDeviceStatus.model_validate(item) for item in (obj.get("status") or {}).get("devices") or ()
         ]
-        rights = claim_status_rights(obj, old, context) if _GRANULAR in context.gates else ()
-        errors = validate_claim_status(claim, devices, before, context.gates)
+        rights = claim_status_rights(obj, old, context) if _GRANULAR in context.release else ()
+        errors = validate_claim_status(claim, devices, before, context.release)
         return [*rights, *_admin_results(claim, before, context), *errors]
 
 
@@ -260,7 +260,7 @@ class ResourceClaimTemplateStrategy(ResourceStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.ResourceClaimTemplate, obj, old)
-        return validate_template_update(new, before, context.gates)
+        return validate_template_update(new, before, context.release)
 
 
 class ResourceSliceStrategy(ResourceStrategy):
@@ -272,7 +272,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def admit_valid(self, obj: Object, context: StrategyContext) -> None:
         """Reject devices that use resources of nodes on nodes without support for it (KEP-5517)."""
-        if _ALLOCATABLE not in context.gates:
+        if _ALLOCATABLE not in context.release:
             return
         [published] = _parsed(v1.ResourceSlice, obj)
         spec, nodes = published.spec, [Node.of(node) for node in context.listed("nodes")]
@@ -286,7 +286,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.ResourceSlice, obj, old)
-        return validate_slice(new, old=before, release=context.gates)
+        return validate_slice(new, old=before, release=context.release)
 
     @override
     def same_spec(self, obj: Object, old: Object) -> bool:
@@ -299,7 +299,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
         driver = obj["spec"].get("driver", "")
-        if driver == driver.lower() or not context.gates.has(Change.DRIVERS_IN_UPPER_CASE_WARN):
+        if driver == driver.lower() or not context.release.has(Change.DRIVERS_IN_UPPER_CASE_WARN):
             return []
         return [f"spec.driver: driver names should be lowercase; {go_quote(driver)} contains uppercase characters"]
 

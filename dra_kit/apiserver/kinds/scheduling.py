@@ -55,30 +55,30 @@ class PodGroupStrategy(StatusStrategy):
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Drop the status and the fields of features that are off."""
         super().prepare_for_create(obj, context)
-        _drop(obj["spec"], {}, context.gates)
+        _drop(obj["spec"], {}, context.release)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         super().prepare_for_update(obj, old, context)
-        _drop(obj["spec"], old["spec"], context.gates)
+        _drop(obj["spec"], old["spec"], context.release)
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Drop the statuses of claims if the group cannot have claims."""
-        if _CLAIMS_GATE not in context.gates and not old["spec"].get("resourceClaims"):
+        if _CLAIMS_GATE not in context.release and not old["spec"].get("resourceClaims"):
             (obj.get("status") or {}).pop("resourceClaimStatuses", None)
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group(obj, None, context.gates)
+        return validate_pod_group(obj, None, context.release)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group(obj, old, context.gates)
+        return validate_pod_group(obj, old, context.release)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group_status(obj.get("status") or {}, obj["spec"], context.gates)
+        return validate_pod_group_status(obj.get("status") or {}, obj["spec"], context.release)
 
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
@@ -91,38 +91,38 @@ class PodGroupTemplatesStrategy(Strategy):
     @override
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Drop the fields of features that are off."""
-        _drop_of_templates(obj["spec"], {}, context.gates)
+        _drop_of_templates(obj["spec"], {}, context.release)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        _drop_of_templates(obj["spec"], old["spec"], context.gates)
+        _drop_of_templates(obj["spec"], old["spec"], context.release)
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_workload(obj, None, context.gates)
+        return validate_workload(obj, None, context.release)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_workload(obj, old, context.gates)
+        return validate_workload(obj, old, context.release)
 
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
         return declarative_last(errors)
 
 
-def _drop(spec: Object, old: Object, gates: Release) -> None:
+def _drop(spec: Object, old: Object, release: Release) -> None:
     """Drop fields of features that are off, except claims that the old object has."""
     for field in ("parentCompositePodGroupName", "schedulingConstraints", "preemptionPolicy"):
         spec.pop(field, None)
-    if _CLAIMS_GATE not in gates and not old.get("resourceClaims"):
+    if _CLAIMS_GATE not in release and not old.get("resourceClaims"):
         spec.pop("resourceClaims", None)
 
 
-def _drop_of_templates(spec: Object, old: Object, gates: Release) -> None:
+def _drop_of_templates(spec: Object, old: Object, release: Release) -> None:
     spec.pop("compositePodGroupTemplates", None)
     former = old.get("podGroupTemplates") or ()
     for i, template in enumerate(spec.get("podGroupTemplates") or ()):
-        _drop(template, former[i] if i < len(former) else {}, gates)
+        _drop(template, former[i] if i < len(former) else {}, release)
 
 
 def _policy(group: Object) -> str:

@@ -74,12 +74,12 @@ class WorkloadStrategy(StatusStrategy):
     def prepare_for_create(self, obj: Object, context: StrategyContext) -> None:
         """Drop the fields of the template whose features are off, as of a pod."""
         super().prepare_for_create(obj, context)
-        drop_gated_fields(self._pod_spec(obj), {}, context.gates)
+        drop_gated_fields(self._pod_spec(obj), {}, context.release)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         super().prepare_for_update(obj, old, context)
-        drop_gated_fields(self._pod_spec(obj), self._pod_spec(old), context.gates)
+        drop_gated_fields(self._pod_spec(obj), self._pod_spec(old), context.release)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:

@@ -169,7 +169,7 @@ def decode_typed(
     Raises:
         WrongKindError: it does not fit, or strict decoding finds fault with it.
     """
-    strictness = StrictDecoding(list(problems), sent or {}, context.gates.version)
+    strictness = StrictDecoding(list(problems), sent or {}, context.release.version)
     version = request.target.version
     try:
         obj: Object = decode(value, kind.type_of(request.target.api_version), strictness)

@@ -102,7 +102,7 @@ async def delete(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     Raises:
         StatusError: it is not deleted.
     """
-    options = DeleteOptions.parse(request, api.gates)
+    options = DeleteOptions.parse(request, api.release)
     target = request.target
     if reason := kind.strategy.undeletable(target.name):
         raise forbidden_object(kind.group, kind.plural, target.name, reason)
@@ -191,7 +191,7 @@ def _answer(api: Api, kind: Kind, request: ApiRequest, obj: Object, gone: bool) 
     metadata = obj["metadata"]
     if gone and kind.deletion_status:
         details = subject(kind.group, kind.plural, metadata["name"]) | {"uid": metadata["uid"]}
-        return ApiResponse(success(api.gates, obj, details=details))
+        return ApiResponse(success(api.release, obj, details=details))
     return ApiResponse(api.encoded_wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 
@@ -202,7 +202,7 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
         StatusError: the deletion of one object is rejected.
     """
     selection = ListSelection.of(kind, request)
-    options = DeleteOptions.parse(request, api.gates)
+    options = DeleteOptions.parse(request, api.release)
     context = api.context(request)
     found = [
         stored for _, stored in api.storage.items(kind.resource, selection.prefix) if selection.matches(stored.object)

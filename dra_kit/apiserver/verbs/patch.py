@@ -97,7 +97,7 @@ async def patch_stored(
     try:
         body = parse_json(request.body)
     except ValueError as error:
-        if write.api.gates.has(Change.PATCHES_ARE_READ_FIRST):
+        if write.api.release.has(Change.PATCHES_ARE_READ_FIRST):
             raise bad_request("invalid JSON patch") from None
         read()
         raise bad_request(

@@ -115,7 +115,7 @@ async def create_object(
     meta.pop("resourceVersion", None)
     fill_for_create(obj, kind, context.now)
     kind.strategy.prepare_for_create(obj, context)
-    errors = validate(obj, kind, context.gates)
+    errors = validate(obj, kind, context.release)
     errors += kind.strategy.validate(obj, context)
     write.invalid(meta.get("name") or "", kind.strategy.reported(errors, context))
     context.warnings += kind.strategy.warnings(obj, None, context)
@@ -245,7 +245,7 @@ async def replace_object(
     sent = api.pruned(kind, obj) if kind.strategy.counts_dropped else None
     obj = _prepared(write, obj, old, context)
     fill_for_update(obj, old)
-    errors = validate_update(obj, old, api.gates) + validate(obj, kind, context.gates)
+    errors = validate_update(obj, old, api.release) + validate(obj, kind, context.release)
     if write.subresource == "status":
         errors += kind.strategy.validate_status(obj, old, context)
     else:
@@ -324,7 +324,7 @@ def _store(write: WriteRequest, stored: StoredObject, obj: Object, context: Stra
     if finished:
         if not write.options.dry_run:
             deleted = api.storage.delete(kind.resource, key)
-            if api.gates.version.has(Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS):
+            if api.release.version.has(Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS):
                 meta["resourceVersion"] = str(deleted.revision)
         return write.answer(obj, context)
     if obj == stored.object:

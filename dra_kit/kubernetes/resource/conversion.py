@@ -174,20 +174,20 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
 """Required gates, and the fields of all kinds that depend on them; different kinds have different paths."""
 
 
-def drop_disabled_fields(obj: Object, old: Object | None, gates: Release) -> Object:
+def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> Object:
     """Return an object without the fields of disabled features, except features that the old object uses.
 
     Args:
         obj: object of resource.k8s.io in v1; it is not changed.
         old: the stored object that it replaces, without empty lists and maps.
-        gates: of the API server.
+        release: of the API server.
     """
-    kept = () if gates.version.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
+    kept = () if release.version.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
     for needed, paths in GATED_FIELDS:
-        if all(gate in gates for gate in needed):
+        if all(gate in release for gate in needed):
             continue
         ways = [path.split(".") for path in paths]
-        if "DRADeviceBindingConditions" in needed and not gates.version.has(Change.ALLOCATION_TIMES_STAY):
+        if "DRADeviceBindingConditions" in needed and not release.version.has(Change.ALLOCATION_TIMES_STAY):
             ways.append(_ALLOCATED_AT.split("."))
         if old is None or not any(_uses(old, way) for way in ways):  # also a feature whose fields are all kept
             for way in ways:

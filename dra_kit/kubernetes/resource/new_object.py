@@ -37,29 +37,29 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
 """The path of the pod spec, by kind."""
 
 
-def validate_new_object(obj: Object, kind: str, gates: Release) -> list[FieldError]:
+def validate_new_object(obj: Object, kind: str, release: Release) -> list[FieldError]:
     """Check all rules of the API server for a new object, except metadata and admission.
 
     Args:
         obj: values of the right types with defaults; objects of resource.k8s.io are in v1, without the fields of
             disabled gates.
         kind: a kind of resource.k8s.io, Node, or one of ``POD_SPECS``; other kinds have no rules.
-        gates: of the API server.
+        release: of the API server.
     """
     whole = {**obj, "spec": obj.get("spec") or {}}
     match kind:
         case "DeviceClass":
-            return validate_class(v1.DeviceClass.model_validate(whole), release=gates)
+            return validate_class(v1.DeviceClass.model_validate(whole), release=release)
         case "DeviceTaintRule":
-            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release=gates)
+            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release=release)
         case "ResourceClaim":
-            return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), gates)
+            return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), release)
         case "ResourceClaimTemplate":
-            return validate_template(v1.ResourceClaimTemplate.model_validate(whole), gates)
+            return validate_template(v1.ResourceClaimTemplate.model_validate(whole), release)
         case "ResourcePoolStatusRequest":
-            return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole), gates)
+            return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole), release)
         case "ResourceSlice":
-            return validate_slice(v1.ResourceSlice.model_validate(whole), release=gates)
+            return validate_slice(v1.ResourceSlice.model_validate(whole), release=release)
         case "Node":
             return validate_node_taints(whole["spec"].get("taints") or ())
         case "Pod":
@@ -196,9 +196,9 @@ def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "de
     return to_v1(obj, kind.name, api_version)
 
 
-def check_new_object(obj: Object, kind: ManifestKind, gates: Release) -> NewObjectResult:
+def check_new_object(obj: Object, kind: ManifestKind, release: Release) -> NewObjectResult:
     """Return the answer of an API server with these gates to a :func:`complete_new_object`, which is not changed."""
-    stored = drop_disabled_fields(obj, None, gates) if kind.model is not None else obj
+    stored = drop_disabled_fields(obj, None, release) if kind.model is not None else obj
     # the name of a class is validated with its spec
     own_rule = subdomain_problems if kind.name != "DeviceClass" else lambda _: []
     errors = validate_object_meta(
@@ -206,9 +206,9 @@ def check_new_object(obj: Object, kind: ManifestKind, gates: Release) -> NewObje
         namespaced=kind.namespaced,
         name_problems=own_rule,
         prefix_problems=subdomain_problems,
-        release=gates,
+        release=release,
     )
-    return NewObjectResult(stored, (*errors, *validate_new_object(stored, kind.name, gates)))
+    return NewObjectResult(stored, (*errors, *validate_new_object(stored, kind.name, release)))
 
 
 def set_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:

@@ -107,7 +107,7 @@ class DevSession:
         self._timeline.subscribe(display.read)
         self._page: PageServer | None = None
         if development.page is not None:
-            history = PageHistory(development.settings.gates)
+            history = PageHistory(development.settings.release)
             self._timeline.subscribe(history.read)
             self._page = PageServer(history, port=development.page, title=development.driver.name)
         self._driver = development.driver.name
@@ -162,7 +162,7 @@ class DevSession:
         # taken first: what is changed while the cluster starts is seen
         files = [*development.files, *self._manifests.paths]
         watch = FileWatcher(development.folders, files, without=development.record)
-        header = recording_started(development.settings.gates, title=self._driver)
+        header = recording_started(development.settings.release, title=self._driver)
         feed = TimelineFeed(self._timeline, development.record, header=header, driver_log=False)
         sandbox = Sandbox(development.driver, development.settings, observers=(feed,))
         updates = self._updates = RollingUpdater(

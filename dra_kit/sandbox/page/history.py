@@ -90,7 +90,7 @@ class PageHistory:
     """Holds the records that a page shows; :meth:`read` is a reader of a timeline. For one event loop.
 
     Args:
-        gates: release and gates of the scheduler, for explanations.
+        release: release and gates of the scheduler, for explanations.
         limit: bytes of all records.
 
     Attributes:
@@ -98,10 +98,10 @@ class PageHistory:
         closed: no record follows.
     """
 
-    def __init__(self, gates: Release | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, release: Release | None = None, limit: int = LIMIT) -> None:
         self.generation: int = 0
         self.closed: bool = False
-        self._gates = gates or Release.of()
+        self._release = release or Release.of()
         self._gaps: dict[str, MissingRight] = {}  # by kind
         self._limit = limit
         self._entries: list[PageEntry] = []
@@ -262,13 +262,13 @@ class PageHistory:
     # --- inside
 
     def _explain(self, documents: Mapping[str, Sequence[ObjectView]], kind: str, found: ObjectView) -> ReportPage:
-        version = str(self._gates.version)
+        version = str(self._release.version)
         cluster = ClusterView(
             documents,
-            gates=AllocatorRules.of(self._gates),
+            gates=AllocatorRules.of(self._release),
             version=version,
             gaps=self._gaps.values(),
-            extended_resources="DRAExtendedResource" in self._gates,
+            extended_resources="DRAExtendedResource" in self._release,
         )
         explainer, namespace_name = ClaimExplainer(cluster), object_key(found)
         noun = "Pod" if kind == "Pod" else "ResourceClaim"

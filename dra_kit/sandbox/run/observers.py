@@ -73,13 +73,13 @@ class FilesStory(RunObserver):
         *,
         ready: Callable[[Sandbox], None],
         timeout: float,
-        gates: Release,
+        release: Release,
     ) -> None:
         super().__init__(shown, keep)
         self._sandbox = sandbox
         self._ready = ready
         self._timeout = timeout
-        self._gates = gates
+        self._release = release
         self._made: Sequence[CreatedObject] = ()
         self._patient = 0.0
 
@@ -141,7 +141,7 @@ class FilesStory(RunObserver):
         if self._keep is not None:
             for pod in pods:
                 if not pod["spec"].get("nodeName"):
-                    self._view.detail(_explain_command(self._sandbox, pod, self._gates))
+                    self._view.detail(_explain_command(self._sandbox, pod, self._release))
             await self._keep()
 
     @override
@@ -222,9 +222,9 @@ class FilesStory(RunObserver):
         }
 
 
-def _explain_command(sandbox: Sandbox, pod: ObjectView, gates: Release) -> str:
+def _explain_command(sandbox: Sandbox, pod: ObjectView, release: Release) -> str:
     namespace, name = object_key(pod)
-    alpha = ["--alpha"] if gates == Release.alpha(gates.version) else []
+    alpha = ["--alpha"] if release == Release.alpha(release.version) else []
     kubeconfig = str(sandbox.kubeconfig.absolute())
     return shlex.join(["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", kubeconfig, *alpha])
 
@@ -302,11 +302,11 @@ class CopyTrial:
         explain: show how to have pods without a place explained: the cluster stays.
     """
 
-    def __init__(self, sandbox: Sandbox, shown: RunDisplay, gates: Release, timeout: float, *, explain: bool) -> None:
+    def __init__(self, sandbox: Sandbox, shown: RunDisplay, release: Release, timeout: float, *, explain: bool) -> None:
         self._sandbox = sandbox
         self._shown = shown
         self._view = shown.view
-        self._gates = gates
+        self._release = release
         self._timeout = timeout
         self._explain = explain
         self._plane = sandbox.control_plane
@@ -388,7 +388,7 @@ class CopyTrial:
         self._view.details(line for text in failures[:_EXPLAINED] for line in text.splitlines())
         self._view.details(_rest(len(failures), _EXPLAINED))
         if self._explain:
-            self._view.details(_explain_command(self._sandbox, pod, self._gates) for pod in without[:_EXPLAINED])
+            self._view.details(_explain_command(self._sandbox, pod, self._release) for pod in without[:_EXPLAINED])
         former = set(self._failures)
         self._shown.failures[:] = [*(text for text in self._shown.failures if text not in former), *failures]
         self._failures = failures

@@ -103,7 +103,7 @@ class SandboxSession:
         self._report: RunReport | None = None
         timeline, problems = Timeline(begin=view.begin), PodProblems()
         title = " and ".join(item.name for item in drivers)
-        feed = TimelineFeed(timeline, task.record, header=recording_started(settings.gates, title=title))
+        feed = TimelineFeed(timeline, task.record, header=recording_started(settings.release, title=title))
         view.follow(timeline)
         timeline.subscribe(problems.read)
         if task.report is not None:
@@ -111,7 +111,7 @@ class SandboxSession:
             timeline.subscribe(self._report.read)
         self._page: PageServer | None = None
         if task.page is not None:
-            history = PageHistory(settings.gates)
+            history = PageHistory(settings.release)
             timeline.subscribe(history.read)
             self._page = PageServer(history, port=task.page, title=title)
         self._shown = RunDisplay(view=view, timeline=timeline, feed=feed, problems=problems)
@@ -186,7 +186,7 @@ class SandboxSession:
         if self._charts or self._settings.commands:
             return
         server = ApiServer(
-            gates=self._settings.gates,
+            release=self._settings.release,
             runtime_config=self._settings.runtime_config,
             tls=True,
             authenticator=Authenticator(),
@@ -219,8 +219,8 @@ class SandboxSession:
         await serve_certificate_kinds(sandbox.client)
         trial = None
         if self._settings.copy is not None:
-            gates, keep = self._settings.gates, self._task.keep
-            trial = CopyTrial(sandbox, self._shown, gates, self._task.timeout, explain=keep or not self._task.files)
+            release, keep = self._settings.release, self._task.keep
+            trial = CopyTrial(sandbox, self._shown, release, self._task.timeout, explain=keep or not self._task.files)
             await trial.begin()
         for chart in self._charts:
             await self._install(sandbox, chart)
@@ -293,7 +293,7 @@ class SandboxSession:
             self._until_interrupted(sandbox),
             ready=self._ready,
             timeout=self._task.timeout,
-            gates=self._settings.gates,
+            release=self._settings.release,
         )
         result = await self._run(sandbox, files.story(self._task.files), files)
         if not result.passed and not self._shown.failures:
@@ -350,9 +350,9 @@ def with_copy(
         ConfigurationError: the saved cluster cannot be read, or a feature gate is invalid.
     """
     copy = ClusterCopy.read(saved, version)
-    release = Release.alpha(copy.gates.version) if alpha else copy.gates
+    release = Release.alpha(copy.release.version) if alpha else copy.release
     try:
-        return replace(settings, copy=copy, gates=release.switched(gates))
+        return replace(settings, copy=copy, release=release.switched(gates))
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
 

@@ -121,7 +121,7 @@ class TimelineFeed(SandboxObserver):
         version = sandbox.release.version.published
         self._timeline.append(ClusterStarted(version=version, kubeconfig=str(sandbox.kubeconfig), drivers=known))
         self._deletions = PodDeletions(sandbox.control_plane.server.api, sandbox.informers)
-        for resource in sandbox.informers.resources:
+        for resource in _recorded(sandbox):
             sandbox.informers.listen(resource, self._changed(resource))
         if self._driver_log:
             sandbox.log.listen(DriverLogRecorder(self._only_driver(), self._timeline.append).logged)
@@ -132,7 +132,7 @@ class TimelineFeed(SandboxObserver):
         if self._sandbox is None or self._file is None:
             return
         objects = self._sandbox.informers.objects
-        places = [(resource, key) for resource in self._sandbox.informers.resources for key in objects(resource)]
+        places = [(resource, key) for resource in _recorded(self._sandbox) for key in objects(resource)]
         for number, (resource, key) in enumerate(places, 1):
             # as it is now: while the file had no room, it may have changed or gone, which is recorded already
             if (item := objects(resource).get(key)) is not None:
@@ -261,12 +261,17 @@ class TimelineFeed(SandboxObserver):
         return (node for node in (self._sandbox.nodes if self._sandbox else ()) if node.name == name)
 
 
-def recording_started(gates: Release, *, title: str) -> RecordingStarted:
+def _recorded(sandbox: Sandbox) -> list[Resource]:
+    """Return the kinds whose objects are in recordings."""
+    return [resource for resource in sandbox.informers.resources if resource != SECRETS]
+
+
+def recording_started(release: Release, *, title: str) -> RecordingStarted:
     """Return the first record of a sandbox; ``title`` names its drivers."""
     return RecordingStarted(
         release=__version__,
-        version=gates.version.published,
-        gates=tuple(sorted(gates.enabled)),
+        version=release.version.published,
+        gates=tuple(sorted(release.enabled)),
         title=title,
         directory=str(Path.cwd()),
     )

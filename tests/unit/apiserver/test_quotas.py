@@ -32,7 +32,7 @@ DEVICES = "gpu.example.com.deviceclass.resource.k8s.io/devices"
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    async with ApiServer(gates=Release.alpha()) as server:
+    async with ApiServer(release=Release.alpha()) as server:
         server.enforce_quotas()
         async with Client(Credentials(Connection(server.url)), user_agent="tests/1") as connected:
             yield connected

@@ -22,7 +22,7 @@ MERGE = "application/merge-patch+json"
 @asynccontextmanager
 async def server_of(version: str) -> AsyncIterator[Http]:
     """A server of a release with all its versions."""
-    running = ApiServer(gates=Release.parse(version), runtime_config=ALL_VERSIONS)
+    running = ApiServer(release=Release.parse(version), runtime_config=ALL_VERSIONS)
     async with running as server, aiohttp.ClientSession() as session:
         yield Http(session, server.url)
 

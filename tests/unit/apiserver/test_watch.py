@@ -281,7 +281,7 @@ async def test_bookmark_has_the_form_that_the_client_asked_for(kind: Kind, form:
     query = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
     accept = f"application/json;as={form};v=v1;g=meta.k8s.io"
     async with (
-        ApiServer(gates=Release.alpha(), runtime_config=ALL_VERSIONS) as server,
+        ApiServer(release=Release.alpha(), runtime_config=ALL_VERSIONS) as server,
         aiohttp.ClientSession() as session,
         session.get(f"{server.url}{path}?{query}", headers={"Accept": accept}) as answer,
     ):

@@ -35,7 +35,7 @@ class Served:
 @asynccontextmanager
 async def serving(*nodes: str, gates: Release | None = None) -> AsyncIterator[Served]:
     """An API server with some nodes; it and all its clients end together."""
-    async with ApiServer(gates=gates, runtime_config=ALL_VERSIONS) as server, AsyncExitStack() as stack:
+    async with ApiServer(release=gates, runtime_config=ALL_VERSIONS) as server, AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Client(Credentials(server.connection()), user_agent="tests/1"))
         for name in nodes:
             await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})

@@ -358,7 +358,7 @@ async def test_node_allocatable_devices_are_accepted_with_alpha_features() -> No
             yield [dra.Device(name="pizza", node_allocatable_resources={"cpu": each})]
 
     driver = dra.Driver("dra.pizza", provider=Counting(), preparer=Waiter())
-    async with Sandbox(SandboxDriver((driver,)), SandboxSettings(gates=Release.alpha())) as sandbox:
+    async with Sandbox(SandboxDriver((driver,)), SandboxSettings(release=Release.alpha())) as sandbox:
         await sandbox.client.create(DEVICE_CLASSES, CLASS)
         (published,) = sandbox.informers.objects(RESOURCE_SLICES).values()
         await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch"))

@@ -75,7 +75,7 @@ def test_a_snapshot_has_what_a_copy_needs_of_namespaces_quotas_and_pod_groups(tm
             await client.create(RESOURCE_QUOTAS, quota, "train")
             await client.create(POD_GROUPS, group, "train")
 
-    with run_in_thread(gates=Release.alpha(), runtime_config=ALL_VERSIONS) as server:
+    with run_in_thread(release=Release.alpha(), runtime_config=ALL_VERSIONS) as server:
         config = tmp_path / "kubeconfig"
         config.write_text(yaml.safe_dump(server.kubeconfig()))
         asyncio.run(fill(config))

@@ -69,9 +69,9 @@ def test_gates_are_switched_on_top_of_the_release() -> None:
     settings = sandbox_settings({**OPTIONS, "kubernetes": OLD})
     switched = sandbox_settings({**OPTIONS, "kubernetes": OLD, "feature_gates": f"{gate}=true"})
 
-    assert settings.gates == Release.of(OLD)
-    assert switched.gates == Release.of(OLD).also(gate)
-    assert sandbox_settings({**OPTIONS, "kubernetes": None}).gates == Release.of(NEWEST)
+    assert settings.release == Release.of(OLD)
+    assert switched.release == Release.of(OLD).also(gate)
+    assert sandbox_settings({**OPTIONS, "kubernetes": None}).release == Release.of(NEWEST)
     with pytest.raises(ConfigurationError, match=r"not a feature gate of Kubernetes 1\.35: it came with 1\.37"):
         sandbox_settings({**OPTIONS, "kubernetes": OLD, "feature_gates": "DRADerivedAttributes=true"})
 
@@ -103,8 +103,8 @@ def test_a_saved_cluster_is_judged_by_its_release_or_as_if_it_had_been_upgraded(
     upgraded = with_copy(SandboxSettings(), tmp_path, "", alpha=False, version=KubernetesVersion(1, 36))
 
     assert same == named
-    assert same.gates == Release.of(OLD)
-    assert upgraded.gates == Release.of(KubernetesVersion(1, 36))
+    assert same.release == Release.of(OLD)
+    assert upgraded.release == Release.of(KubernetesVersion(1, 36))
     assert upgraded.copy is not None
     assert upgraded.copy.version == "1.35"
     assert (
@@ -114,7 +114,7 @@ def test_a_saved_cluster_is_judged_by_its_release_or_as_if_it_had_been_upgraded(
 
 
 async def test_all_parts_of_the_cluster_are_of_the_release() -> None:
-    async with Sandbox([], SandboxSettings(gates=Release.of(OLD))) as sandbox:
+    async with Sandbox([], SandboxSettings(release=Release.of(OLD))) as sandbox:
         version = await sandbox.client.get_path("/version")
         node = await sandbox.client.get(NODES, "node-1")
         exactly = {"deviceClassName": "gpu", "capacity": {"requests": {"memory": "1Gi"}}}

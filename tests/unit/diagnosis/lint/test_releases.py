@@ -179,7 +179,7 @@ ADMITTED = {
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: str(release.version))
 async def test_the_verdict_is_that_of_the_api_server_of_the_release(release: Release) -> None:
     """An object that works is stored as written, one with dropped fields without them, the others are not stored."""
-    async with ApiServer(gates=release) as server, aiohttp.ClientSession(server.url) as session:
+    async with ApiServer(release=release) as server, aiohttp.ClientSession(server.url) as session:
         for name, text in ADMITTED.items():
             document = yaml.safe_load(textwrap.dedent(text))
             [judged] = objects_on_releases([SourceFile("a.yaml", textwrap.dedent(text))], [release])

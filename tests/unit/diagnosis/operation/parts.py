@@ -68,7 +68,7 @@ def whole(name: str) -> dra.Driver[Any, Any]:
 @contextmanager
 def api_server(folder: Path, gates: Release | None = None) -> Iterator[Path]:
     """The sandbox's API server, by its kubeconfig."""
-    with run_in_thread(gates=gates) as server:
+    with run_in_thread(release=gates) as server:
         config = folder / "kubeconfig"
         config.write_text(yaml.safe_dump(server.kubeconfig()))
         yield config

@@ -28,7 +28,7 @@ def test_older_release_error_names_required_release() -> None:
 
 
 def test_sandbox_uses_newest_release() -> None:
-    assert SandboxSettings().gates == Release.of(NEWEST)
+    assert SandboxSettings().release == Release.of(NEWEST)
     assert NEWEST.published.startswith(f"v{NEWEST}.")
 
 

@@ -25,8 +25,8 @@ from tests.support import saved_cluster as saved
 
 def api_of(copy: ClusterCopy) -> Api:
     """An API with the objects of a copy."""
-    registry = KindRegistry(RuntimeConfig().served(copy.gates))
-    api = Api(copy.gates, AdmissionChain(), registry)
+    registry = KindRegistry(RuntimeConfig().served(copy.release))
+    api = Api(copy.release, AdmissionChain(), registry)
     copy.restore(api)
     return api
 
@@ -166,8 +166,8 @@ def test_gates_of_the_snapshot_are_used(tmp_path: Path) -> None:
     alpha = ClusterCopy.read(tmp_path)
     index.write_text(json.dumps({"version": "1.29"}))
 
-    assert not {"DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedResource"} & old.gates.enabled
-    assert alpha.gates == Release.alpha()
+    assert not {"DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedResource"} & old.release.enabled
+    assert alpha.release == Release.alpha()
     with pytest.raises(ConfigurationError, match=r"Kubernetes 1\.29"):
         ClusterCopy.read(tmp_path)
 

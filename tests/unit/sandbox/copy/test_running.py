@@ -51,7 +51,7 @@ async def copied(path: Path, *objects: Object, patience: float = 60) -> AsyncIte
     With corrupt objects, a pod may be tried again and again: ``patience`` is how long that takes, in seconds.
     """
     copy = ClusterCopy.read(saved.write(path / "saved.json", objects))
-    async with ControlPlane(gates=copy.gates, copy=copy, time_scale=1000) as plane:
+    async with ControlPlane(release=copy.release, copy=copy, time_scale=1000) as plane:
         await plane.calm()
         plane.schedule()
         with suppress(TimeoutError):
@@ -67,7 +67,7 @@ async def run(path: Path, objects: list[Object], release: str = "1.37", **task: 
     (folder / "snapshot.json").write_text(json.dumps({"version": release}))
     copy = ClusterCopy.read(folder)
     printed = io.StringIO()
-    settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
+    settings_ = SandboxSettings(nodes=0, copy=copy, release=copy.release)
     code = await SandboxSession([], settings_, RunTask(**task), LiveView(printed)).run()
     return code, printed.getvalue()
 
@@ -382,7 +382,7 @@ async def test_explanations_of_the_copy_and_of_the_file_agree(tmp_path: Path) ->
     index = tmp_path / "snapshot.json"
     index.write_text(json.dumps({"version": "1.36"}))
     copy = ClusterCopy.read(tmp_path)
-    async with ControlPlane(gates=copy.gates, copy=copy) as plane:
+    async with ControlPlane(release=copy.release, copy=copy) as plane:
         await plane.calm()
         plane.schedule()
         await plane.calm()
@@ -445,7 +445,7 @@ async def test_objects_that_change_while_a_copy_is_recorded_have_their_newest_st
     claims = [saved.claim(f"claim-{number:04}") for number in range(1_500)]
     copy = ClusterCopy.read(saved.write(tmp_path / "saved.json", [saved.node(), saved.device_class(), *claims]))
     records = list[Record]()
-    settings_ = SandboxSettings(nodes=0, copy=copy, gates=copy.gates)
+    settings_ = SandboxSettings(nodes=0, copy=copy, release=copy.release)
     sandbox = Sandbox([], settings_, observers=(feeding(records.append),))
     waited = list[None]()
 

@@ -38,7 +38,7 @@ async def test_pod_with_a_device_that_needs_nothing_on_the_node_runs() -> None:
     request = {"name": "licence", "exactly": {"deviceClassName": "licence"}}
     claim = {"metadata": {"name": "licence", "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
     driver = SandboxDriver((DRIVER,), lambda _: None)
-    async with Sandbox([driver], SandboxSettings(gates=Release.alpha())) as sandbox:
+    async with Sandbox([driver], SandboxSettings(release=Release.alpha())) as sandbox:
         await until(lambda: sandbox.informers.objects(RESOURCE_SLICES))
         await sandbox.client.create(DEVICE_CLASSES, {"metadata": {"name": "licence"}, "spec": spec})
         await sandbox.client.create(RESOURCE_CLAIMS, claim)

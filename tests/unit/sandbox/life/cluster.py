@@ -104,7 +104,7 @@ class SandboxCluster:
             directory.mkdir()
         self._boot_id.write_text("boot-1")
         self._plane = await self._stack.enter_async_context(
-            ControlPlane(gates=Release.alpha() if self._alpha else None, time_scale=TIME_SCALE)
+            ControlPlane(release=Release.alpha() if self._alpha else None, time_scale=TIME_SCALE)
         )
         self._client = await self._plane.connect("people")
         self._kubeconfig = self.directory / "kubeconfig"

@@ -72,7 +72,7 @@ async def view_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> st
     for item in (template, guest):
         item["metadata"]["namespace"] = "default"
     gates = Release.of().without(*without)
-    how = SandboxSettings(gates=gates, webhook=False, controller=False)
+    how = SandboxSettings(release=gates, webhook=False, controller=False)
     async with Sandbox(made, how, observers=(feeding(view.read),)) as sandbox:
         for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
             await sandbox.client.create(resource, item)

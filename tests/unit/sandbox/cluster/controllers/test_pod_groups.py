@@ -26,7 +26,7 @@ def member(name: str) -> Object:
 
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
-    async with ControlPlane(gates=Release.alpha()) as plane:
+    async with ControlPlane(release=Release.alpha()) as plane:
         yield plane
 
 
@@ -52,7 +52,7 @@ async def test_fields_of_features_that_are_off_are_dropped() -> None:
         "resourceClaims": [{"name": "c", "resourceClaimName": "c"}],
     }
 
-    async with ControlPlane(gates=Release.alpha().without("DRAWorkloadResourceClaims")) as plane:
+    async with ControlPlane(release=Release.alpha().without("DRAWorkloadResourceClaims")) as plane:
         client = await plane.connect("test")
         group = await client.create(POD_GROUPS, {**GROUP, "spec": {**GROUP["spec"], **more}}, "default")
 

@@ -36,7 +36,7 @@ def requests(plane: ControlPlane) -> Mapping[tuple[str, str], Object]:
 
 
 async def test_request_is_answered_once() -> None:
-    async with ControlPlane(gates=Release.alpha(), runtime_config=ALL_VERSIONS) as plane:
+    async with ControlPlane(release=Release.alpha(), runtime_config=ALL_VERSIONS) as plane:
         client = await plane.connect("test")
         await publish(client, "pizza")
         await until(lambda: bool(plane.informers.objects(RESOURCE_SLICES)))
@@ -61,7 +61,7 @@ async def test_without_the_gate_requests_are_not_answered() -> None:
 
 
 async def test_request_waits_for_missing_slices_and_is_given_up() -> None:
-    async with ControlPlane(gates=Release.alpha(), runtime_config=ALL_VERSIONS) as plane:
+    async with ControlPlane(release=Release.alpha(), runtime_config=ALL_VERSIONS) as plane:
         client = await plane.connect("test")
         await publish(client, "first", count=2)
         await until(lambda: bool(plane.informers.objects(RESOURCE_SLICES)))
@@ -78,7 +78,7 @@ async def test_request_waits_for_missing_slices_and_is_given_up() -> None:
 
 async def test_answered_request_expires() -> None:
     """After an hour: 1.2 s at this speed."""
-    async with ControlPlane(gates=Release.alpha(), runtime_config=ALL_VERSIONS, time_scale=3000) as plane:
+    async with ControlPlane(release=Release.alpha(), runtime_config=ALL_VERSIONS, time_scale=3000) as plane:
         client = await plane.connect("test")
         await ask(client, "how-many")
 

@@ -41,7 +41,7 @@ _PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "Prio
 @pytest.fixture
 async def plane() -> AsyncIterator[ControlPlane]:
     """Two nodes with a device each."""
-    async with ControlPlane(gates=Release.alpha()) as plane:
+    async with ControlPlane(release=Release.alpha()) as plane:
         client = await plane.connect("test")
         await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
         for node in ("node-1", "node-2"):
@@ -181,7 +181,7 @@ async def test_pods_of_a_gang_do_not_disturb_each_other_at_their_claim() -> None
         if decision.refusal is not None:
             refusals.append(decision.refusal.message)
 
-    async with ControlPlane(gates=Release.alpha(), observe=observe) as plane:
+    async with ControlPlane(release=Release.alpha(), observe=observe) as plane:
         client = await plane.connect("test")
         await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
         await add_node(client, "node-1", pizzas(1))
@@ -205,7 +205,7 @@ async def test_gang_that_cannot_be_tried_backs_off_as_one_pod() -> None:
     def observe(decision: SchedulingDecision) -> None:
         attempts[decision.pod["metadata"]["name"]] += 1
 
-    async with ControlPlane(gates=Release.alpha(), observe=observe, time_scale=scale) as plane:
+    async with ControlPlane(release=Release.alpha(), observe=observe, time_scale=scale) as plane:
         client = await plane.connect("test")
         await client.create(_PRIORITY_CLASSES, high)
         await add_group(client, 8)
