@@ -191,7 +191,7 @@ class Change(Enum):
     RESULTS_HAVE_VALID_TOLERATIONS = auto()
     """The tolerations of a result are checked like those of requests; before, they were not."""
     FULL_NAMES_HAVE_LOWER_CASE = auto()
-    """The domain of an attribute in a constraint has lower case; before, upper case was no error."""
+    """The domain of an attribute in a constraint has lower case; before, it could have upper case."""
     DISTINCT_NEXT_TO_MATCH_IS_CHECKED = auto()
     """``distinctAttribute`` next to ``matchAttribute`` is a valid name; before, it was not looked at."""
     DEVICES_HAVE_16_TAINTS = auto()

@@ -235,7 +235,7 @@ class Kind(Struct, frozen=True):
         group: API group, empty for the core group.
         types: for each served version the name of its type in the schema table, the preferred one first.
         storage: the ``apiVersion`` that is stored.
-        told_storage: the version that discovery tells of as the stored one, when that is another.
+        told_storage: the version that discovery names as the stored one, when that is another.
         generation: whether ``metadata.generation`` counts the changes of its spec.
         unconditional_update: whether an update may come without a resource version.
         unconditional_versions: those of its versions in which it may, although it may not in the others.

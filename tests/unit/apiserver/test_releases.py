@@ -247,7 +247,7 @@ async def test_unreadable_options_of_a_deletion_are_a_bad_request_since_1_35(
 
 
 @pytest.mark.parametrize(("version", "code"), [("1.36", 404), ("1.37", 400)])
-async def test_patch_that_is_no_json_is_read_before_the_object_since_1_37(version: str, code: int) -> None:
+async def test_malformed_patch_is_refused_before_the_object_is_read_since_1_37(version: str, code: int) -> None:
     async with server_of(version) as http:
         await http("POST", MAPS, config_map())
         missing, _, _ = await http("PATCH", f"{MAPS}/nothing", b"{", content_type=MERGE)

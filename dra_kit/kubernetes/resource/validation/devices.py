@@ -119,7 +119,7 @@ def _validate_range(
     errors = _validate_bounds(default, bounds.min, bounds.max, capacity, where)
     limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
     amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
-    in_thousandths = _FRACTIONS in release and any(amount.as_decimal % 1 for amount in amounts.values())
+    in_thousandths = _FRACTIONS in release and not all(amount.is_whole for amount in amounts.values())
     unfit = {name: amount for name, amount in amounts.items() if in_thousandths and not _has_thousandths(amount)}
     if unfit:
         detail = "value cannot be represented as a milli value"
@@ -161,7 +161,7 @@ def _validate_step(
         thousandths: whether amounts are compared in thousandths; in whole numbers otherwise.
         checked: whether amounts must fit these whole numbers, and steps must be positive.
     """
-    if step.sign <= 0 and (checked or not step.value):
+    if step.sign <= 0 if checked else not step.value:  # it is divided by
         return [invalid(f"{path}.step", step, "must be greater than zero")]
     lowest = limits["min"]
     errors, beyond = [], []
@@ -186,7 +186,7 @@ def _validate_step(
 def _has_thousandths(quantity: Quantity) -> bool:
     """Return whether an amount is a whole number of thousandths, in 64 bits."""
     amount = quantity.as_decimal * 1000
-    return not amount % 1 and abs(amount) <= _INT64_MAX
+    return abs(amount) <= _INT64_MAX and not amount % 1
 
 
 def _beyond_int64(quantity: Quantity) -> str:

@@ -299,6 +299,15 @@ def test_steps_are_positive_since_1_37(limits: dict[str, str], before: int, sinc
     assert len(validate_slice(slice_(capacity), release=Release.parse("1.37"))) == since
 
 
+@pytest.mark.parametrize("step", ["18446744073709551616", "16Ei", "1e30", "36893488147419103232", "1e-30"])
+def test_no_step_stops_the_validation(step: str) -> None:
+    policy = {"default": "2", "validRange": {"min": "1", "step": step}}
+    capacity = {"capacity": {"m": {"value": "1e31", "requestPolicy": policy}}, "allowMultipleAllocations": True}
+
+    for version in ("1.34", "1.36", "1.37", "1.38"):
+        validate_slice(slice_(capacity), release=Release.parse(version))
+
+
 @pytest.mark.parametrize(
     ("constraint", "before", "since"),
     [
