@@ -182,12 +182,12 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
         old: the stored object that it replaces, without empty lists and maps.
         release: of the API server.
     """
-    kept = () if release.version.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
+    kept = () if release.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
     for needed, paths in GATED_FIELDS:
         if all(gate in release for gate in needed):
             continue
         ways = [path.split(".") for path in paths]
-        if "DRADeviceBindingConditions" in needed and not release.version.has(Change.ALLOCATION_TIMES_STAY):
+        if "DRADeviceBindingConditions" in needed and not release.has(Change.ALLOCATION_TIMES_STAY):
             ways.append(_ALLOCATED_AT.split("."))
         if old is None or not any(_uses(old, way) for way in ways):  # also a feature whose fields are all kept
             for way in ways:

@@ -28,17 +28,17 @@ async def server_of(version: str) -> AsyncIterator[Http]:
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.36", "1.38"])
-async def test_server_tells_its_release(version: str) -> None:
+async def test_server_reports_its_release(version: str) -> None:
     minor = int(version.removeprefix("1."))
 
     async with server_of(version) as http:
-        _, told, _ = await http("GET", "/version")
+        _, reported, _ = await http("GET", "/version")
         _, described, _ = await http("GET", "/openapi/v2")
 
-    assert (told["major"], told["minor"], told["emulationMinor"]) == ("1", str(minor), str(minor))
-    assert told["minCompatibilityMinor"] == str(minor - 1)
-    assert told["gitVersion"].startswith(f"v{version}.")
-    assert described["info"]["version"] == told["gitVersion"]
+    assert (reported["major"], reported["minor"], reported["emulationMinor"]) == ("1", str(minor), str(minor))
+    assert reported["minCompatibilityMinor"] == str(minor - 1)
+    assert reported["gitVersion"].startswith(f"v{version}.")
+    assert described["info"]["version"] == reported["gitVersion"]
 
 
 @pytest.mark.parametrize(
