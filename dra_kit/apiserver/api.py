@@ -248,7 +248,8 @@ class Api:
         """Return a stored object in a served version; it may share parts with the stored one."""
         obj = kind.strategy.from_storage(stored, api_version)
         if api_version != kind.storage_api_version:
-            obj = prune(obj, kind.type_of(api_version))  # another version may write other zero values
+            # another version may write other zero values
+            obj = prune(obj, kind.type_of(api_version), version=self.release.version)
         return {"kind": kind.kind, "apiVersion": api_version} | {
             key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}
         }
@@ -286,7 +287,7 @@ class Api:
 
     def pruned(self, kind: Kind, obj: Object) -> Object:
         """Return an object in storage version as it is stored."""
-        written: Object = prune(obj, kind.stored_type)
+        written: Object = prune(obj, kind.stored_type, version=self.release.version)
         return written
 
     def require_namespace(self, kind: Kind, request: ApiRequest, name: str) -> None:

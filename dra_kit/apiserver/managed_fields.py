@@ -21,7 +21,6 @@ from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
     SchemaField,
-    fields_after,
     item_type,
     prune,
     struct,
@@ -166,12 +165,11 @@ def undeclared_fields(value: Any, entry: SchemaField, version: KubernetesVersion
     elif isinstance(value, dict) and entry.type.startswith(MAP):
         for key, item in value.items():
             yield from undeclared_fields(item, SchemaField(item_type(entry.type)), version, f"{path}.{key}")
-    elif isinstance(value, dict) and (known := struct(entry.type)) is not None:
-        declared = known.fields.keys() - fields_after(known.name, version)
+    elif isinstance(value, dict) and (known := struct(entry.type, version)) is not None:
         for key, item in value.items():
-            if key in declared:
+            if key in known.fields:
                 yield from undeclared_fields(item, known.fields[key], version, f"{path}.{key}")
-        unknown = next((key for key in value if key not in declared), None)
+        unknown = next((key for key in value if key not in known.fields), None)
         if unknown is not None and not known.open:
             yield f"{path}.{unknown}"
 

@@ -26,7 +26,6 @@ from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
     SchemaField,
-    fields_after,
     item_type,
     struct,
 )
@@ -137,14 +136,13 @@ def custom_name(kind: Kind, version: str) -> str:
 
 
 def _fields(type_name: str, release: KubernetesVersion) -> Mapping[str, SchemaField]:
-    known = struct(type_name)
-    newer = fields_after(type_name, release)
-    return {name: entry for name, entry in known.fields.items() if name not in newer} if known else {}
+    known = struct(type_name, release)
+    return known.fields if known else {}
 
 
 @cache
 def _struct_schema(type_name: str, release: KubernetesVersion) -> Object:
-    known = struct(type_name)
+    known = struct(type_name, release)
     if known is None:
         return {"type": "object"}
     schema: Object = {"type": "object"}

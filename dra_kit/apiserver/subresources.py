@@ -75,6 +75,7 @@ from dra_kit.apiserver.verbs.write import (
     replace_object,
     update,
 )
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import NOT_NEGATIVE, ErrorKind, FieldError, go_quote, invalid, required
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
@@ -290,7 +291,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
             raise precondition_failed(kind, kind.key(request.target.namespace, name), shown, given, real)
     if (cause := _hindrance(pod)) is not None:
         raise conflict("", "pods/binding", name, cause)
-    bound = _bound_pod(pod, binding)
+    bound = _bound_pod(pod, binding, api.release)
     if not options.dry_run:
         bound = api.storage.update(kind.resource, kind.key(request.target.namespace, name), bound).object
     return ApiResponse(success(api.release, bound, code=201), 201, warnings=context.warnings)
@@ -327,13 +328,14 @@ def _hindrance(pod: Object) -> str | None:
     return f"pod {name} has non-empty .spec.schedulingGates" if pod["spec"].get("schedulingGates") else None
 
 
-def _bound_pod(pod: Object, binding: Object) -> Object:
+def _bound_pod(pod: Object, binding: Object, release: Release) -> Object:
     """Return the pod with its node, and with the labels and annotations of the binding."""
-    # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
-    status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
+    status = dict(pod.get("status") or {})
+    if release.has(Change.NOMINATIONS_END_WITH_BINDING):
+        status.pop("nominatedNodeName", None)
     status["conditions"] = _with_true_condition(status, "PodScheduled")
     metadata = dict(pod["metadata"])
-    for field in ("labels", "annotations"):
+    for field in ("labels", "annotations") if release.has(Change.BINDINGS_BRING_LABELS) else ("annotations",):
         if added := binding["metadata"].get(field):
             metadata[field] = {**(metadata.get(field) or {}), **added}
     spec = {**pod["spec"], "nodeName": binding["target"]["name"]}
@@ -382,7 +384,7 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     if dry_run:
         options = {**options, "dryRun": ["All"]}
     deletion = replace(request, method="DELETE", body=encode(options), content_type="application/json")
-    parsed = DeleteOptions.parse(deletion)
+    parsed = DeleteOptions.parse(deletion, api.release)
     check_preconditions(parsed, stored, kind)
     if not parsed.dry_run:
         status = stored.object.get("status") or {}

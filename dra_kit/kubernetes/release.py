@@ -189,6 +189,22 @@ class Change(Enum):
     """The rule that conditions have different types is declarative, and shows the whole condition."""
     OWNERS_ARE_DECLARED = auto()
     """The rule about required fields of owners is declarative, and has no text."""
+    RESULTS_HAVE_VALID_TOLERATIONS = auto()
+    """The tolerations of a result are checked like those of requests; before, they were not."""
+    FULL_NAMES_HAVE_LOWER_CASE = auto()
+    """The domain of an attribute in a constraint has lower case; before, it could have upper case."""
+    DISTINCT_NEXT_TO_MATCH_IS_CHECKED = auto()
+    """``distinctAttribute`` next to ``matchAttribute`` is a valid name; before, it was not looked at."""
+    DEVICES_HAVE_16_TAINTS = auto()
+    """A device has at most 16 taints; before, 4."""
+    DEVICES_CONSUME_TWO_SETS = auto()
+    """A device consumes counters of at most two sets; before, of as many as it liked."""
+    ADVANCED_DEVICES_ARE_LIMITED = auto()
+    """A slice with taints or consumed counters has at most 64 devices; before, 128 as any other."""
+    STEPS_ARE_POSITIVE = auto()
+    """Steps of request policies are positive, and their ranges in int64; before, only a step of zero was refused."""
+    DRIVERS_IN_UPPER_CASE_WARN = auto()
+    """The API server warns about drivers whose names have upper case."""
     PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
     """The priority of a PodGroup may be above 1,000,000,000."""
     EMPTY_SELECTORS_WARN = auto()
@@ -205,6 +221,16 @@ class Change(Enum):
     """No claim is allocated while another one consumes a negative amount."""
     REMOVALS_TAKEN_BACK = auto()
     """resource.k8s.io/v1alpha3 stays; before, its removal was announced."""
+    PATCHES_ARE_READ_FIRST = auto()
+    """A patch that is not JSON is refused as such; before, it was read when the object was found."""
+    STATUS_WRITERS_OWN_NO_METADATA = auto()
+    """Who writes the status of a claim owns none of the metadata sent with it; before, although it was ignored."""
+    NOMINATIONS_END_WITH_BINDING = auto()
+    """A pod that gets its node loses ``nominatedNodeName`` (gate ClearingNominatedNodeNameAfterBinding)."""
+    BINDINGS_BRING_LABELS = auto()
+    """A pod takes over the labels of its Binding, besides the annotations (gate PodTopologyLabelsAdmission)."""
+    UNREADABLE_OPTIONS_ARE_BAD = auto()
+    """The body of a deletion that is not DeleteOptions is a 400; before, an internal error."""
     UNKNOWN_PATHS_GET_A_STATUS = auto()
     """The API server answers a path that it does not serve with a Status; before, with text."""
     WRONG_VERSIONS_ARE_INVALID = auto()
@@ -266,6 +292,14 @@ _CHANGED: Final = {
     Change.MULTIPLIERS_ARE_DECLARED: 38,
     Change.CONDITIONS_ARE_A_MAP: 38,
     Change.OWNERS_ARE_DECLARED: 38,
+    Change.RESULTS_HAVE_VALID_TOLERATIONS: 37,
+    Change.FULL_NAMES_HAVE_LOWER_CASE: 37,
+    Change.DISTINCT_NEXT_TO_MATCH_IS_CHECKED: 37,
+    Change.DEVICES_HAVE_16_TAINTS: 35,
+    Change.DEVICES_CONSUME_TWO_SETS: 35,
+    Change.ADVANCED_DEVICES_ARE_LIMITED: 35,
+    Change.STEPS_ARE_POSITIVE: 37,
+    Change.DRIVERS_IN_UPPER_CASE_WARN: 35,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,
     Change.REGISTRATIONS_ARE_CHECKED: 38,
@@ -274,6 +308,11 @@ _CHANGED: Final = {
     Change.DELETED_PODS_ARE_NOT_COUNTED: 38,
     Change.NEGATIVE_SHARES_STOP_THE_SCHEDULER: 38,
     Change.REMOVALS_TAKEN_BACK: 38,
+    Change.PATCHES_ARE_READ_FIRST: 37,
+    Change.STATUS_WRITERS_OWN_NO_METADATA: 35,
+    Change.NOMINATIONS_END_WITH_BINDING: 35,
+    Change.BINDINGS_BRING_LABELS: 35,
+    Change.UNREADABLE_OPTIONS_ARE_BAD: 35,
     Change.UNKNOWN_PATHS_GET_A_STATUS: 38,
     Change.WRONG_VERSIONS_ARE_INVALID: 38,
     Change.STATUSES_HAVE_VERSIONS: 38,

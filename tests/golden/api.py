@@ -18,7 +18,7 @@ _FREE_TEXTS = (
     "json: ", "json parse error: ", "strconv.", "error decoding patch", "error encoding patch", "converting YAML",
     "pkg/runtime/scheme.go", "quantities must match", "unable to parse quantity", "illegal base64", "parsing time",
     "valueUnstructured", "expected map, got &", "continue key is not valid", "to be a protobuf message",
-    "unknown conversion",
+    "unknown conversion", "unexpected end of JSON input", "invalid character '",
 )  # fmt: skip
 """Messages of Go's libraries: differences are only counted."""
 _FREE_TAILS = ("\n@@ ", "compilation failed: ")

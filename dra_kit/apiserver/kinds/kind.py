@@ -18,6 +18,7 @@ from dra_kit.apiserver.tables import AGE, NAME, Column
 from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.schema.types import struct
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems
 from dra_kit.kubernetes.values.json import Object
 
@@ -68,10 +69,12 @@ class Strategy:
     Attributes:
         metadata_with_status: the fields of the metadata that a write of the status may change.
         graceful: whether a deletion first marks the object, even one that goes at once.
+        counts_dropped: whether ``metadata.generation`` also counts an update that only brings what is dropped.
     """
 
     metadata_with_status: ClassVar[tuple[str, ...]] = ()
     graceful: ClassVar[bool] = False
+    counts_dropped: ClassVar[bool] = False
 
     def default(self, obj: Object, context: StrategyContext) -> None:
         """Fill in defaults of the request's version, beyond those of the schema."""
@@ -141,6 +144,10 @@ class Strategy:
         """Return whether two objects in storage version have no difference that ``metadata.generation`` counts."""
         return _spec(obj) == _spec(old)
 
+    def metadata_owned(self, context: StrategyContext) -> tuple[str, ...]:
+        """Return the metadata that who writes the status owns: usually what the write may change."""
+        return self.metadata_with_status
+
     def removable(self, obj: Object) -> bool:
         """Return whether an object may be removed, ignoring finalizers and grace period."""
         return True
@@ -189,12 +196,14 @@ class VersionLife(NamedTuple):
         removed: the first minor release without it, as once announced; None for none yet.
         taken_back: whether its removal is announced no more.
         introduced: the first minor release with it; 0 for all.
+        stored: the first minor release that stores objects in it, if it knows no newer one; None for none yet.
     """
 
     deprecated: int | None = None
     removed: int | None = None
     taken_back: bool = False
     introduced: int = 0
+    stored: int | None = 0
 
     def has_begun(self, now: KubernetesVersion) -> bool:
         """Return whether a release knows the version already."""
@@ -211,6 +220,10 @@ class VersionLife(NamedTuple):
         warning = f"deprecated in v1.{self.deprecated}+"
         return f"{warning}, unavailable in v1.{self.removed}+" if self._announced(now) else warning
 
+    def is_stored(self, now: KubernetesVersion) -> bool:
+        """Return whether a release may store objects in the version."""
+        return self.stored is not None and now.minor >= self.stored
+
     def _announced(self, now: KubernetesVersion) -> bool:
         return not (self.taken_back and now.has(Change.REMOVALS_TAKEN_BACK))
 
@@ -222,6 +235,7 @@ class Kind(Struct, frozen=True):
         group: API group, empty for the core group.
         types: for each served version the name of its type in the schema table, the preferred one first.
         storage: the ``apiVersion`` that is stored.
+        told_storage: the version that discovery names as the stored one, when that is another.
         generation: whether ``metadata.generation`` counts the changes of its spec.
         unconditional_update: whether an update may come without a resource version.
         unconditional_versions: those of its versions in which it may, although it may not in the others.
@@ -229,6 +243,7 @@ class Kind(Struct, frozen=True):
         collection_deletion: whether all objects of a collection can be deleted at once.
         deletion_status: whether a deletion is answered with a Status instead of the object.
         fields: what it can be selected by, beyond name and namespace.
+        newer_fields: those of its fields that releases before a change cannot select by.
         own_selectors: whether it names its version when it refuses a field selector.
         deprecated: warning for each deprecated version; :meth:`in_release` adds those of versions with a life.
         lives: until when its versions are served, except those without an end.
@@ -247,6 +262,7 @@ class Kind(Struct, frozen=True):
     types: Mapping[str, str]
     strategy: Strategy = field(default_factory=Strategy)
     storage: str = ""
+    told_storage: str = ""
     storage_type: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -258,6 +274,7 @@ class Kind(Struct, frozen=True):
     collection_deletion: bool = True
     deletion_status: bool = False
     fields: Mapping[str, FieldReader] = field(default_factory=dict)
+    newer_fields: Mapping[str, Change] = field(default_factory=dict)
     own_selectors: bool = False
     columns: tuple[Column, ...] = (NAME, AGE)
     deprecated: Mapping[str, str] = field(default_factory=dict)
@@ -308,7 +325,16 @@ class Kind(Struct, frozen=True):
         lacking = {version for version, life in lives.items() if life.is_over(now) or not life.has_begun(now)}
         types = {version: name for version, name in self.types.items() if version not in lacking}
         kept = {"storage": self.storage_api_version, "storage_type": self.stored_type}
-        return replace(self, types=types, deprecated={**self.deprecated, **warnings}, **kept)
+        newer = {name for name, change in self.newer_fields.items() if not now.has(change)}
+        fields = {name: read for name, read in self.fields.items() if name not in newer}
+        known = [struct(name, now) for name in types.values()]
+        status = self.status and not any(one is not None and "status" not in one.fields for one in known)
+        kept["told_storage"] = next(
+            (version for version in types if version in lives and lives[version].is_stored(now)), ""
+        )
+        return replace(
+            self, types=types, deprecated={**self.deprecated, **warnings}, fields=fields, status=status, **kept
+        )
 
     def key(self, namespace: str, name: str) -> str:
         """Return the storage key of an object."""

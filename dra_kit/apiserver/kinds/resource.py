@@ -20,6 +20,7 @@ from dra_kit.apiserver.authorization import AuthorizationAttributes, Authorizati
 from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext, VersionLife, readers
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, number_cell, text_cell, true_condition
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import drop_disabled_fields, errors_in_version, from_v1, to_v1
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, go_quote
@@ -184,10 +185,11 @@ def _completed(request: Object) -> str:
 
 # DeviceTaintRule and ResourcePoolStatusRequest are younger than their group
 _LIVES: Final = {
-    "v1beta1": VersionLife(35, 38), "v1beta2": VersionLife(36, 39), "v1alpha3": VersionLife(introduced=36),
+    "v1": VersionLife(stored=35), "v1beta2": VersionLife(36, 39), "v1beta1": VersionLife(35, 38),
+    "v1alpha3": VersionLife(introduced=36),
 }  # fmt: skip
 _TAINT_RULE_LIVES: Final = {
-    "v1": VersionLife(introduced=37), "v1beta2": VersionLife(39, 42, introduced=36),
+    "v1": VersionLife(introduced=37, stored=None), "v1beta2": VersionLife(39, 42, introduced=36, stored=37),
     "v1alpha3": VersionLife(36, 39, taken_back=True),
 }  # fmt: skip
 
@@ -199,6 +201,7 @@ def _kind(plural: str, kind: str, strategy: Strategy, *, served: tuple[str, ...]
     return Kind(GROUP, plural, kind, types=types, strategy=strategy, off_by_default=off, lives=lives, **more)
 
 
+_WRITTEN_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 _V1: Final = ("v1", "v1beta2", "v1beta1")
 
 
@@ -206,6 +209,11 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
     """ResourceClaim: the spec never changes, the status is written by schedulers, controllers and drivers."""
 
     kind = "ResourceClaim"
+
+    @override
+    def metadata_owned(self, context: StrategyContext) -> tuple[str, ...]:
+        owned = super().metadata_owned(context)
+        return owned if context.release.has(Change.STATUS_WRITERS_OWN_NO_METADATA) else (*owned, *_WRITTEN_METADATA)
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
@@ -260,6 +268,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     """ResourceSlice."""
 
     kind = "ResourceSlice"
+    counts_dropped = True
 
     @override
     def admit_valid(self, obj: Object, context: StrategyContext) -> None:
@@ -291,7 +300,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
         driver = obj["spec"].get("driver", "")
-        if driver == driver.lower():
+        if driver == driver.lower() or not context.release.has(Change.DRIVERS_IN_UPPER_CASE_WARN):
             return []
         return [f"spec.driver: driver names should be lowercase; {go_quote(driver)} contains uppercase characters"]
 
@@ -304,6 +313,7 @@ RESOURCE_API_KINDS: Final = (
           namespaced=True),
     _kind("resourceslices", "ResourceSlice", ResourceSliceStrategy(), served=_V1, namespaced=False, generation=True,
           fields=readers("spec.nodeName", "spec.driver", "spec.pool.name"), own_selectors=True,
+          newer_fields={"spec.pool.name": Change.SLICES_ARE_SELECTED_BY_POOL},
           columns=(NAME, Column("Node", text_cell("spec.nodeName")), Column("Driver", text_cell("spec.driver")),
                    Column("Pool", text_cell("spec.pool.name")), AGE)),
     _kind("devicetaintrules", "DeviceTaintRule", DeviceTaintRuleStrategy(), served=("v1", "v1beta2", "v1alpha3"),

@@ -20,6 +20,7 @@ from dra_kit.apiserver.status_errors import (
 from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import BodyParseError, parse_body
 from dra_kit.apiserver.verbs.read import ListSelection, list_response
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, invalid, unsupported
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch, decode
 from dra_kit.kubernetes.values.json import Object
@@ -39,25 +40,24 @@ class DeleteOptions(Struct, frozen=True):
     resource_version: str | None = None
 
     @classmethod
-    def parse(cls, request: ApiRequest) -> DeleteOptions:
+    def parse(cls, request: ApiRequest, release: Release) -> DeleteOptions:
         """Read the options from the body, or from the query if the body is empty.
 
         Raises:
-            StatusError: 400 or 422.
+            StatusError: 400 or 422; 500 for a body that is not DeleteOptions, before Kubernetes 1.35.
         """
         value: Any = {}
         if request.body:
             try:
                 value = parse_body(request.body, request.content_type, {"DeleteOptions": "meta/v1.DeleteOptions"})
                 if value is not None and not isinstance(value, dict):
-                    raise bad_request("couldn't get version/kind; json parse error: the body is not an object")
+                    raise _unreadable("couldn't get version/kind; json parse error: the body is not an object", release)
                 value = decode(value or {}, "meta/v1.DeleteOptions")
                 if value.get("kind", "DeleteOptions") != "DeleteOptions":
-                    raise bad_request(
-                        f'no kind "{value["kind"]}" is registered for version "{value.get("apiVersion")}"'
-                    )
+                    text = f'no kind "{value["kind"]}" is registered for version "{value.get("apiVersion")}"'
+                    raise _unreadable(text, release)
             except (BodyParseError, TypeMismatch) as error:
-                raise bad_request(str(error)) from None
+                raise _unreadable(str(error), release) from None
         else:
             query = request.query
             value = {
@@ -91,13 +91,18 @@ class DeleteOptions(Struct, frozen=True):
         )  # fmt: skip
 
 
+def _unreadable(text: str, release: Release) -> StatusError:
+    """Return the error of a body that is not DeleteOptions."""
+    return bad_request(text) if release.has(Change.UNREADABLE_OPTIONS_ARE_BAD) else StatusError(500, "", text)
+
+
 async def delete(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     """Delete one object.
 
     Raises:
         StatusError: it is not deleted.
     """
-    options = DeleteOptions.parse(request)
+    options = DeleteOptions.parse(request, api.release)
     target = request.target
     if reason := kind.strategy.undeletable(target.name):
         raise forbidden_object(kind.group, kind.plural, target.name, reason)
@@ -197,7 +202,7 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
         StatusError: the deletion of one object is rejected.
     """
     selection = ListSelection.of(kind, request)
-    options = DeleteOptions.parse(request)
+    options = DeleteOptions.parse(request, api.release)
     context = api.context(request)
     found = [
         stored for _, stored in api.storage.items(kind.resource, selection.prefix) if selection.matches(stored.object)

@@ -34,6 +34,7 @@ from dra_kit.apiserver.storage import StoredObject
 from dra_kit.apiserver.verbs.decoding import WrongKindError, decode_typed, parse_json, parse_yaml
 from dra_kit.apiserver.verbs.write import WriteRequest, check_name, create_object, replace_object, require_create
 from dra_kit.kubernetes.manifests.files import UnreadableText
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.field_errors import go_quote, invalid
 from dra_kit.kubernetes.resource.schema.types import SchemaField, StrictDecoding, TypeMismatch, decode, json_type
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object
@@ -95,8 +96,13 @@ async def patch_stored(
     request = write.request
     try:
         body = parse_json(request.body)
-    except ValueError:
-        raise bad_request("invalid JSON patch") from None
+    except ValueError as error:
+        if write.api.release.has(Change.PATCHES_ARE_READ_FIRST):
+            raise bad_request("invalid JSON patch") from None
+        read()
+        raise bad_request(
+            f"{'' if request.content_type == STRATEGIC_PATCH else 'error decoding patch: '}{error}"
+        ) from None
     for attempt in range(_ATTEMPTS):
         stored = read()
         context = write.api.context(request)

@@ -242,6 +242,7 @@ async def replace_object(
     _set_namespace(obj, kind, request)  # webhooks may have changed it
     if not write.subresource:
         kind.strategy.permit(obj, old, context)
+    sent = api.pruned(kind, obj) if kind.strategy.counts_dropped else None
     obj = _prepared(write, obj, old, context)
     fill_for_update(obj, old)
     errors = validate_update(obj, old, api.release) + validate(obj, kind, context.release)
@@ -255,7 +256,8 @@ async def replace_object(
     obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
-    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
+    counted = obj if sent is None else sent
+    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(counted, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     kind.strategy.admit_valid(obj, context)
     await api.admission.review(write.attributes("UPDATE", obj, old), context.warnings)
@@ -272,9 +274,9 @@ def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> Non
 def _tracked(write: WriteRequest, before: Object, wire: Object, context: StrategyContext) -> list[Object] | None:
     """Return managed fields after an update; parts outside the subresource count as unchanged."""
     if write.subresource == "status":
-        wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
-            name: wire["metadata"].get(name) for name in ("managedFields", *write.kind.strategy.metadata_with_status)
-            if name in wire["metadata"]}}}  # fmt: skip
+        metadata, owned = wire["metadata"], write.kind.strategy.metadata_owned(context)
+        taken = {name: metadata[name] for name in ("managedFields", *owned) if name in metadata}
+        wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **taken}}
     elif write.kind.status and "status" in before:
         wire = {**wire, "status": before["status"]}
     return tracked_fields(before, wire, write.type_name, write.manager("Update", context.now))

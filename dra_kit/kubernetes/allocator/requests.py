@@ -223,24 +223,22 @@ class Constraint(ABC):
         self._attribute = attribute
         self._lookup = lookup
         self._gates = gates
-        self._picked: list[Any] = []
 
     def covers(self, choice: RequestAlternative) -> bool:
         """Whether devices for this choice are subject to it; a request's name covers its subrequests."""
         return not self._requests or choice.request in self._requests or choice.name in self._requests
 
+    @abstractmethod
     def add(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
         """Pick a device unless it is rejected; any device without the attribute is rejected.
 
         Raises:
             AllocationError: the attribute cannot be derived, or ``attribute-value-unsupported``.
         """
-        attribute = self._read(choice, device)
-        return attribute is not None and self._push(attribute)
 
+    @abstractmethod
     def remove_last(self) -> None:
         """Release the device that was picked last."""
-        self._picked.pop()
 
     def values(self, choice: RequestAlternative, device: AdvertisedDevice) -> frozenset[Scalar] | None:
         """Return a device's values of the attribute, for comparison with other devices; None if it has none.
@@ -275,11 +273,29 @@ class Constraint(ABC):
     @abstractmethod
     def _values_of(self, attribute: DeviceAttribute) -> frozenset[Scalar]: ...
 
+
+class _OfValues(Constraint):
+    """Compares nothing but values; they are remembered for each pick."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
+        super().__init__(requests, attribute, lookup, gates)
+        self._picked: list[Any] = []
+
+    @override
+    def add(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
+        attribute = self._read(choice, device)
+        return attribute is not None and self._push(attribute)
+
+    @override
+    def remove_last(self) -> None:
+        self._picked.pop()
+
     @abstractmethod
-    def _push(self, attribute: DeviceAttribute) -> bool: ...
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        """Pick a device with this attribute unless it is rejected."""
 
 
-class _OfScalars(Constraint):
+class _OfScalars(_OfValues):
     """Compares attributes that are not lists."""
 
     _picked: list[Scalar | None]
@@ -289,7 +305,7 @@ class _OfScalars(Constraint):
         return frozenset() if value is None else frozenset({value})
 
 
-class _OfElements(Constraint):
+class _OfElements(_OfValues):
     """Compares all attributes as sets."""
 
     _picked: list[frozenset[Scalar]]
@@ -353,7 +369,7 @@ class _DistinctScalars(_OfScalars):
         return () if devices.values_besides(used) + first_may_be_list < needed else None
 
 
-class _DistinctFromLatest(_OfElements):
+class _DistinctFromLatest(Constraint):
     """No value is that of the latest device of a request. With lists, no element occurs twice."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
@@ -383,8 +399,8 @@ class _DistinctFromLatest(_OfElements):
         return None
 
     @override
-    def _push(self, attribute: DeviceAttribute) -> bool:
-        raise NotImplementedError("the device decides, too")
+    def _values_of(self, attribute: DeviceAttribute) -> frozenset[Scalar]:
+        return elements(attribute)
 
 
 class _DistinctElements(_OfElements):

@@ -186,12 +186,12 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
     for needed, paths in GATED_FIELDS:
         if all(gate in release for gate in needed):
             continue
-        ways = [path.split(".") for path in paths if path not in kept]
+        ways = [path.split(".") for path in paths]
         if "DRADeviceBindingConditions" in needed and not release.has(Change.ALLOCATION_TIMES_STAY):
             ways.append(_ALLOCATED_AT.split("."))
-        if old is None or not any(_uses(old, way) for way in ways):
+        if old is None or not any(_uses(old, way) for way in ways):  # also a feature whose fields are all kept
             for way in ways:
-                obj = _without(obj, way)
+                obj = obj if ".".join(way) in kept else _without(obj, way)
     return obj
 
 

@@ -224,7 +224,8 @@ def full_name(name: str, path: str, release: Release) -> list[FieldError]:
             detail = "a fully qualified name must be a domain and a name separated by a slash"
             return [*_identifier(identifier, path), invalid(path, name, detail)]
         case [domain, identifier]:
-            errors = _prefix(domain, path) if domain else [invalid(path, "", "prefix must not be empty")]
+            shown = domain if release.has(Change.FULL_NAMES_HAVE_LOWER_CASE) else domain.lower()
+            errors = _prefix(shown, path) if shown else [invalid(path, "", "prefix must not be empty")]
             return errors + (_identifier(identifier, path) if identifier else [_no_name(path, "name")])
         case _:
             return _several_slashes(name, path, release)

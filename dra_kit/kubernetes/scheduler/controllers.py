@@ -278,7 +278,7 @@ def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str,
     for item in slices:
         driver, pool_name = item["spec"]["driver"], item["spec"]["pool"]["name"]
         if item["spec"]["pool"].get("generation", 0) == newest[driver, pool_name]:
-            for device in item["spec"].get("devices", []):
+            for device in item["spec"].get("devices") or ():
                 yield (driver, pool_name, device["name"]), device
 
 

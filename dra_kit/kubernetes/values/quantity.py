@@ -324,6 +324,11 @@ class Quantity:
         return self._amount.as_decimal()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it has no fraction, however large it is: a remainder of decimals is limited to 28 digits."""
+        return self.as_decimal == self.as_decimal.to_integral_value()
+
+    @property
     def approximate_float(self) -> float:
         """The number as a double, with the rounding errors that Kubernetes makes (``AsApproximateFloat64()`` in Go)."""
         unscaled, exponent, _ = self._amount

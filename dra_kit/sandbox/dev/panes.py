@@ -72,10 +72,10 @@ def devices_pane(
         rows += [PaneRow((f"counters {line}",), _FAINT) for line in counter_lines(counters)]
         state = pool_state((driver, pool), items, claims)
         rows += [_device((driver, pool), device, state, rules) for item in items
-                 for device in item["spec"].get("devices", [])]  # fmt: skip
+                 for device in item["spec"].get("devices") or ()]  # fmt: skip
         rows += [PaneRow((name, _short_names(found), "in use and not published now"), _BAD)
                  for name, found in state.vanished.items()]  # fmt: skip
-    number = sum(len(item["spec"].get("devices", [])) for item in own)
+    number = sum(len(item["spec"].get("devices") or ()) for item in own)
     if not own:
         return Pane("Devices", (PaneRow(("no ResourceSlice is published",), _WAITS),))
     ((pool, node), items), several = next(iter(pools.items())), len(pools) > 1

@@ -246,7 +246,7 @@ def check_shapes(shapes: Mapping[str, NodeShape], nodes: Sequence[str]) -> None:
                 raise ConfigurationError(f"{where}: use a quantity such as 8, 500m or 32Gi") from None
             if amount.sign < 0:
                 raise ConfigurationError(f"{where}: it must not be negative")
-            if ("/" in resource or resource == "pods") and amount.as_decimal % 1:
+            if ("/" in resource or resource == "pods") and not amount.is_whole:
                 raise ConfigurationError(f"{where}: it must be an integer")
         for key, value in shape.labels.items():
             if problems := [*names.label_key(key), *names.label_value(value)]:

@@ -377,7 +377,8 @@ async def published_devices(cluster: Cluster) -> dict[str, PublishedDevice]:
 
     Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
     """
-    found = [_device(item, device) for item in await _slices(cluster) for device in item["spec"].get("devices", [])]
+    slices = await _slices(cluster)
+    found = [_device(item, device) for item in slices for device in item["spec"].get("devices") or ()]
     several = len({item.pool for item in found}) > 1
     names = [f"{item.pool}/{item.name}" if several else item.name for item in found]
     twice = {name for name, count in Counter(names).items() if count > 1}
@@ -393,7 +394,7 @@ async def devices_in_slices(cluster: Cluster) -> dict[str, Mapping[str, Any]]:
     return {
         f"{item['spec']['driver'] + '/' if several else ''}{item['spec']['pool']['name']}/{device['name']}": device
         for item in await _slices(cluster)
-        for device in item["spec"].get("devices", [])
+        for device in item["spec"].get("devices") or ()
     }
 
 
@@ -421,4 +422,4 @@ def _pool_text(specs: Sequence[Mapping[str, Any]]) -> str:
     current = [item for item in specs if item["pool"]["generation"] == newest]
     if len(current) < current[0]["pool"]["resourceSliceCount"]:
         return PARTIAL
-    return json.dumps([item.get("devices", []) for item in current], sort_keys=True)
+    return json.dumps([item.get("devices") or [] for item in current], sort_keys=True)

@@ -49,7 +49,7 @@ def pool_state(pool: PoolKey, slices: Iterable[ObjectView], claims: Iterable[Obj
     own = [item["spec"] for item in slices if (item["spec"]["driver"], item["spec"]["pool"]["name"]) == pool]
     newest = max((spec["pool"].get("generation", 0) for spec in own), default=0)
     specs = [spec for spec in own if spec["pool"].get("generation", 0) == newest]
-    devices = {device["name"]: device for spec in specs for device in spec.get("devices", [])}
+    devices = {device["name"]: device for spec in specs for device in spec.get("devices") or ()}
     complete = not specs or len(specs) >= specs[0]["pool"].get("resourceSliceCount", 1)
     holders, drawing = dict[str, list[str]](), set[str]()
     for claim in claims:

@@ -122,7 +122,7 @@ class ObjectEntries:
                     f"ResourceSlice {name} is gone: its devices{where} are offered no more", colour="yellow"
                 )
             return
-        devices, counters = spec.get("devices", []), spec.get("sharedCounters", [])
+        devices, counters = spec.get("devices") or [], spec.get("sharedCounters", [])
         content = _offer(spec)
         if self._slices.get(name) == content:
             return
@@ -215,7 +215,7 @@ class ObjectEntries:
 
 def _offer(spec: Mapping[str, Any]) -> str:
     """Return what a slice offers, to be compared."""
-    return json.dumps([spec.get("devices", []), spec.get("sharedCounters", [])], sort_keys=True)
+    return json.dumps([spec.get("devices") or [], spec.get("sharedCounters", [])], sort_keys=True)
 
 
 def _requests(asked: Mapping[str, Any]) -> Iterator[str]:

@@ -43,11 +43,12 @@ class Http:
     async def __call__(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **headers: str
     ) -> tuple[int, Any, list[str]]:
-        """Status, JSON or text, and warnings."""
+        """Status, JSON or text, and warnings; bytes are sent as they are."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
             named.setdefault("Content-Type", content_type)
-        async with self._session.request(method, self._url + path, json=body, headers=named) as answer:
+        sent = {"data": body} if isinstance(body, bytes) else {"json": body}
+        async with self._session.request(method, self._url + path, headers=named, **sent) as answer:
             value = await (answer.json() if answer.content_type == "application/json" else answer.text())
             return answer.status, value, answer.headers.getall("Warning", [])
 

@@ -246,3 +246,196 @@ def _unknown(type_name: str, known: SchemaType, version: KubernetesVersion) -> s
     strictness = StrictDecoding(version=version)
     decode(dict.fromkeys(known.fields), type_name, strictness)
     return {problem.removeprefix('unknown field "').removesuffix('"') for problem in strictness.problems}
+
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+RULE = {
+    "apiVersion": "resource.k8s.io/v1alpha3",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "rule-1"},
+    "spec": {"deviceSelector": {"driver": "d"}, "taint": {"key": "example.com/k", "effect": "NoSchedule"}},
+}
+POOL = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+
+
+def slice_of(devices: list[dict[str, object]], *, driver: str = "gpu.example.com") -> dict[str, object]:
+    spec = {"driver": driver, "pool": POOL, "nodeName": "node-1", "devices": devices}
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    return {**kind, "metadata": {"name": "slice-1"}, "spec": spec}
+
+
+@pytest.mark.parametrize(("version", "written"), [("1.34", {"devices": None}), ("1.35", {})])
+async def test_slice_without_devices_is_written_with_null_before_1_35(version: str, written: dict[str, None]) -> None:
+    async with server_of(version) as http:
+        await http("POST", SLICES, slice_of([]))
+        told = [
+            (await http("GET", f"/apis/resource.k8s.io/{served}/resourceslices/slice-1"))[1]
+            for served in ("v1", "v1beta1", "v1beta2")
+        ]
+
+    assert [{name: one["spec"][name] for name in one["spec"] if name == "devices"} for one in told] == [written] * 3
+
+
+@pytest.mark.parametrize(("version", "written"), [("1.34", False), ("1.35", True)])
+async def test_rule_has_a_status_since_1_35(version: str, *, written: bool) -> None:
+    async with server_of(version) as http:
+        status, told, _ = await http("POST", "/apis/resource.k8s.io/v1alpha3/devicetaintrules", RULE)
+
+    assert status == 201
+    assert ("status" in told) is written
+
+
+@pytest.mark.parametrize(("version", "generation"), [("1.34", 2), ("1.37", 1)])
+async def test_generation_of_a_slice_counts_what_is_dropped(version: str, generation: int) -> None:
+    """In 1.37 nothing of this update is dropped, so that it changes nothing."""
+    taint = {"key": "example.com/k", "effect": "NoSchedule", "timeAdded": "2024-01-02T03:04:05Z"}
+    sent, label = slice_of([{"name": "gpu-0", "taints": [taint]}]), {"metadata": {"labels": {"a": "b"}}}
+    async with server_of(version) as http:
+        _, first, _ = await http("POST", SLICES, sent)
+        _, second, _ = await http("PUT", f"{SLICES}/slice-1", sent)
+        _, labelled, _ = await http("PATCH", f"{SLICES}/slice-1", label, content_type=MERGE)
+
+    assert ("taints" in first["spec"]["devices"][0]) is (generation == 1)
+    assert second["metadata"]["generation"] == labelled["metadata"]["generation"] == generation
+    assert (second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]) is (generation == 1)
+
+
+@pytest.mark.parametrize(("attribute", "code"), [("distinctAttribute", 422), ("matchAttribute", 200)])
+async def test_field_that_is_kept_keeps_the_others_of_its_feature(attribute: str, code: int) -> None:
+    """1.34 keeps ``distinctAttribute`` and drops ``capacity``, until a stored claim has the first."""
+    exactly = {"deviceClassName": "c", "allocationMode": "All", "capacity": {"requests": {"m": "1"}}}
+    devices = {
+        "requests": [{"name": "r", "exactly": exactly}],
+        "constraints": [{attribute: "example.com/a"}],
+    }
+    sent = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim-1"},
+        "spec": {"devices": devices},
+    }
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    async with server_of("1.34") as http:
+        created, _, _ = await http("POST", path, sent)
+        status, _, _ = await http("PUT", f"{path}/claim-1", sent)
+
+    assert (created, status) == (201, code)
+
+
+@pytest.mark.parametrize(("version", "warned"), [("1.34", False), ("1.35", True)])
+async def test_driver_in_upper_case_is_warned_about_since_1_35(version: str, *, warned: bool) -> None:
+    sent = slice_of([], driver="GPU.Example.com")
+    async with server_of(version) as http:
+        status, _, warnings = await http("POST", SLICES, sent)
+
+    assert status == 201
+    assert bool(warnings) is warned
+
+
+@pytest.mark.parametrize(("version", "code", "reason"), [("1.34", 500, None), ("1.35", 400, "BadRequest")])
+@pytest.mark.parametrize("body", [["not", "options"], {"apiVersion": "v1", "kind": "Pod"}, {"dryRun": 1}])
+async def test_unreadable_options_of_a_deletion_are_a_bad_request_since_1_35(
+    version: str, code: int, reason: str | None, body: object
+) -> None:
+    async with server_of(version) as http:
+        await http("POST", MAPS, config_map())
+        status, told, _ = await http("DELETE", f"{MAPS}/settings", body)
+
+    assert (status, told.get("reason")) == (code, reason)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.36", 404), ("1.37", 400)])
+async def test_malformed_patch_is_refused_before_the_object_is_read_since_1_37(version: str, code: int) -> None:
+    async with server_of(version) as http:
+        await http("POST", MAPS, config_map())
+        missing, _, _ = await http("PATCH", f"{MAPS}/nothing", b"{", content_type=MERGE)
+        status, told, _ = await http("PATCH", f"{MAPS}/settings", b"{", content_type=MERGE)
+
+    assert (missing, status) == (code, 400)
+    assert (told["message"] == "invalid JSON patch") is (code == 400)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.36", 400), ("1.37", 200)])
+async def test_slices_are_selected_by_pool_since_1_37(version: str, code: int) -> None:
+    async with server_of(version) as http:
+        status, _, _ = await http("GET", f"{SLICES}?fieldSelector=spec.pool.name%3Dnode-1")
+        by_driver, _, _ = await http("GET", f"{SLICES}?fieldSelector=spec.driver%3Dgpu.example.com")
+
+    assert (status, by_driver) == (code, 200)
+
+
+@pytest.mark.parametrize(("version", "code"), [("1.34", 404), ("1.35", 200)])
+async def test_status_of_a_rule_is_served_since_1_35(version: str, code: int) -> None:
+    rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
+    async with server_of(version) as http:
+        await http("POST", rules, RULE)
+        status, _, _ = await http("GET", f"{rules}/rule-1/status")
+
+    assert status == code
+
+
+@pytest.mark.parametrize(("version", "owned"), [("1.34", True), ("1.35", False)])
+async def test_writer_of_a_claim_status_owned_ignored_labels_before_1_35(version: str, *, owned: bool) -> None:
+    claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    request = {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}
+    sent = {"metadata": {"name": "claim-1"}, "spec": {"devices": {"requests": [request]}}}
+    async with server_of(version) as http:
+        _, first, _ = await http("POST", claims, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **sent})
+        label = {"metadata": {"labels": {"a": "b"}}}
+        _, second, _ = await http("PATCH", f"{claims}/claim-1/status", label, content_type=MERGE)
+
+    assert "labels" not in second["metadata"]
+    assert (second["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]) is owned
+    assert ("f:labels" in str(second["metadata"]["managedFields"])) is owned
+
+
+async def test_nodes_declare_no_features_before_1_35() -> None:
+    async with server_of("1.34") as http:
+        await http("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
+        features = {"status": {"declaredFeatures": ["B", "A"]}}
+        status, told, warnings = await http("PATCH", "/api/v1/nodes/node-1/status", features, content_type=MERGE)
+
+    assert status == 200
+    assert "declaredFeatures" not in told["status"]
+    assert "declaredFeatures" in "".join(warnings)
+
+
+async def test_descriptions_have_the_types_of_the_release() -> None:
+    described = []
+    for version in ("1.34", "1.37"):
+        async with server_of(version) as http:
+            _, document, _ = await http("GET", "/openapi/v3/apis/resource.k8s.io/v1")
+        described.append(document["components"]["schemas"])
+
+    before, since = described
+    assert "io.k8s.api.resource.v1.DeviceDerivedAttribute" in since.keys() - before.keys()
+    assert "derivedAttributes" not in before["io.k8s.api.resource.v1.ExactDeviceRequest"]["properties"]
+    assert "devices" in before["io.k8s.api.resource.v1.ResourceSliceSpec"]["properties"]
+
+
+async def test_claims_are_stored_as_v1_since_1_35() -> None:
+    hashes = []
+    for version in ("1.34", "1.35"):
+        async with server_of(version) as http:
+            _, served, _ = await http("GET", "/apis/resource.k8s.io/v1")
+        hashes += [item["storageVersionHash"] for item in served["resources"] if item["name"] == "resourceclaims"]
+
+    assert hashes == ["EJAWH5WrAYg=", "wgAZaHcZxUg="]  # of v1beta2 and v1
+
+
+@pytest.mark.parametrize(("version", "labels", "nominated"), [("1.34", {}, "node-9"), ("1.35", {"l": "m"}, None)])
+async def test_pod_takes_labels_of_its_binding_and_loses_its_nomination_since_1_35(
+    version: str, labels: dict[str, str], nominated: str | None
+) -> None:
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "pod-1", "labels": {"l": "m"}}}
+    async with server_of(version) as http:
+        await http("POST", PODS, pod())
+        nomination = {"status": {"nominatedNodeName": "node-9"}}
+        await http("PATCH", f"{PODS}/pod-1/status", nomination, content_type=MERGE)
+        status, _, _ = await http("POST", f"{PODS}/pod-1/binding", {**binding, "target": {"name": "node-1"}})
+        _, bound, _ = await http("GET", f"{PODS}/pod-1")
+
+    assert status == 201
+    assert bound["spec"]["nodeName"] == "node-1"
+    assert bound["metadata"].get("labels", {}) == labels
+    assert bound["status"].get("nominatedNodeName") == nominated

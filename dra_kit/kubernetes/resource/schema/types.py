@@ -89,8 +89,8 @@ CUSTOM_RESOURCE: Final = SchemaType(
 
 
 @cache
-def struct(name: str) -> SchemaType | None:
-    """Return the struct of that name; None for scalars, lists and maps.
+def struct(name: str, version: KubernetesVersion = NEWEST) -> SchemaType | None:
+    """Return the struct of that name as a release knows it; None for scalars, lists and maps.
 
     Raises:
         KeyError: no served kind contains such a type.
@@ -100,7 +100,34 @@ def struct(name: str) -> SchemaType | None:
     entry = _entry(name)
     if entry is None:
         return None
-    return SchemaType(name, {key: _field(value) for key, value in entry["fields"].items()}, entry.get("map", ""))
+    fields = {key: _field(value) for key, value in entry["fields"].items()}
+    return SchemaType(name, _of_release(fields, name, version), entry.get("map", ""))
+
+
+_WRITTEN_BEFORE: Final[Mapping[str, Mapping[str, int]]] = {"ResourceSliceSpec": {"devices": 35}}
+"""The first minor release that leaves out a field without a value; before, it was written as null.
+
+By the name of the type, in all versions of its group. Source: ``resource/*/types.go`` of ``k8s.io/api`` v0.34.2 to
+v0.37.1.
+"""
+_GROUP: Final = "resource/"
+
+
+def _of_release(
+    fields: Mapping[str, SchemaField], type_name: str, version: KubernetesVersion
+) -> Mapping[str, SchemaField]:
+    """Return the fields of a struct that a release knows, written as it writes them.
+
+    Source: the Go structs of ``k8s.io/api``, ``k8s.io/apimachinery`` and ``k8s.io/apiextensions-apiserver`` of each
+    release, by which ``since.json`` names the first minor release with each field that its type did not always have.
+    """
+    kind = type_name.rpartition(".")[2] if type_name.startswith(_GROUP) else type_name
+    since: Mapping[str, int] = read_table("since").get(type_name, {})
+    written = _WRITTEN_BEFORE.get(kind, {})
+    return {
+        name: msgspec.structs.replace(entry, presence="always") if version.minor < written.get(name, 0) else entry
+        for name, entry in fields.items() if version.minor >= since.get(name, 0)
+    }  # fmt: skip
 
 
 def _field_types(name: str) -> Iterator[str]:
@@ -199,7 +226,7 @@ def _decode(value: Any, type_name: str, path: str, strictness: StrictDecoding) -
         return _decode_list(value, type_name[len(LIST) :], path, strictness)
     if type_name.startswith(MAP):
         return _decode_map(value, type_name[len(MAP) :], path, strictness)
-    known = struct(type_name)
+    known = struct(type_name, strictness.version)
     return value if known is None else _decode_struct(value, known, path, strictness)
 
 
@@ -229,10 +256,9 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
         raise mismatch(value, known.name).at(path)
     decoded: dict[str, Any] = {}
     fields = known.fields
-    newer = fields_after(known.name, strictness.version)
     for key, item in value.items():
         entry = fields.get(key)
-        if entry is not None and key not in newer:
+        if entry is not None:
             if item is not None and not is_unset(
                 read := _decode(item, entry.type, _below(path, key), strictness), entry
             ):
@@ -246,17 +272,6 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:
             decoded[key] = empty
     return decoded
-
-
-@cache
-def fields_after(type_name: str, version: KubernetesVersion) -> frozenset[str]:
-    """Return the fields of a struct that a release does not know yet.
-
-    Source: the Go structs of ``k8s.io/api``, ``k8s.io/apimachinery`` and ``k8s.io/apiextensions-apiserver`` of each
-    release, by which ``since.json`` names the first minor release with each field that its type did not always have.
-    """
-    since: Mapping[str, int] = read_table("since").get(type_name, {})
-    return frozenset(name for name, minor in since.items() if version.minor < minor)
 
 
 _PLAIN: Final = {"string", "bool", "int32", "int64", "double", "bytes"}
@@ -292,7 +307,7 @@ def zero(type_name: str) -> Any:
     }
 
 
-def prune(value: Any, type_name: str, *, stored: bool = True) -> Any:
+def prune(value: Any, type_name: str, *, stored: bool = True, version: KubernetesVersion = NEWEST) -> Any:
     """Return a decoded value as the API server writes it: zero values left out or written, by the table.
 
     Returns a new value; scalars and JSON are shared with the old one.
@@ -301,29 +316,34 @@ def prune(value: Any, type_name: str, *, stored: bool = True) -> Any:
         value: decoded.
         type_name: its type.
         stored: whether it comes from storage, which does not tell empty lists and maps from absent ones.
+        version: the release of the API server.
     """
     if type_name in READERS:
         return value
     if type_name.startswith(LIST):
         item_type = type_name[len(LIST) :]
-        return list(value) if item_type in READERS else [prune(item, item_type, stored=stored) for item in value]
+        if item_type in READERS:
+            return list(value)
+        return [prune(item, item_type, stored=stored, version=version) for item in value]
     if type_name.startswith(MAP):
         item_type = type_name[len(MAP) :]
         if item_type in READERS:
             return dict(value)
-        return {key: prune(item, item_type, stored=stored) for key, item in value.items()}
-    known = struct(type_name)
-    return value if known is None else _prune_struct(value, known, stored=stored)
+        return {key: prune(item, item_type, stored=stored, version=version) for key, item in value.items()}
+    known = struct(type_name, version)
+    return value if known is None else _prune_struct(value, known, stored=stored, version=version)
 
 
-def _prune_struct(value: dict[str, Any], known: SchemaType, *, stored: bool) -> dict[str, Any]:
+def _prune_struct(
+    value: dict[str, Any], known: SchemaType, *, stored: bool, version: KubernetesVersion
+) -> dict[str, Any]:
     pruned: dict[str, Any] = {}
     for name, entry in known.fields.items():
         item = value.get(name)
         if item is not None:
-            item = prune(item, entry.type, stored=stored)
+            item = prune(item, entry.type, stored=stored, version=version)
         if item is None and entry.presence != "nullable" and _without_absence(entry):
-            item = written_zero(entry.type)
+            item = written_zero(entry.type, version)
             pruned[name] = item
         elif entry.presence == "nullable" or (item is not None and _is_written(item, entry)):
             empty = stored and entry.presence == "always" and not item and entry.type.startswith((LIST, MAP))
@@ -353,10 +373,10 @@ def _is_struct(type_name: str) -> bool:
     return "." in type_name and not type_name.startswith((LIST, MAP)) and struct(type_name) is not None
 
 
-def written_zero(type_name: str) -> Any:
-    """Return the zero value of a type as it is written; null for lists, maps and times."""
-    known = struct(type_name)
-    return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True)
+def written_zero(type_name: str, version: KubernetesVersion = NEWEST) -> Any:
+    """Return the zero value of a type as a release writes it; null for lists, maps and times."""
+    known = struct(type_name, version)
+    return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True, version=version)
 
 
 _TIME = re.compile(

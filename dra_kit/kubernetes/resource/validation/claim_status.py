@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -173,7 +173,8 @@ def _validate_result(
     errors += declared_driver_name(result.driver, f"{path}.driver")
     where = f"{path}.pool"
     errors += declared_pool_name(result.pool, where) if result.pool else mark_declarative([required(where)])
-    errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations", release))
+    if release.has(Change.RESULTS_HAVE_VALID_TOLERATIONS):
+        errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations", release))
     errors += validate_binding(result, path)
     if result.share_id is not None:
         errors += share_id(result.share_id, f"{path}.shareID")

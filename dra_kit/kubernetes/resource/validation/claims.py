@@ -11,7 +11,7 @@ from msgspec import Struct
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
 from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH, compile_derived, compile_selector
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -255,7 +255,8 @@ def _validate_constraint(
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None:
         errors += mark_declarative(full_name(match, f"{path}.matchAttribute", release))
-    if distinct is not None:  # also next to matchAttribute, which takes precedence
+    looked_at = match is None or release.has(Change.DISTINCT_NEXT_TO_MATCH_IS_CHECKED)
+    if distinct is not None and looked_at:  # also next to matchAttribute, which takes precedence
         errors += mark_declarative(full_name(distinct, f"{path}.distinctAttribute", release))
     if match is None and distinct is None:
         sharing = "DRAConsumableCapacity" in release

@@ -53,7 +53,6 @@ def validate_capacities(
         release: with feature gate DRAFractionalCapacityRange, amounts are compared in thousandths where they have
             fractions, instead of rounded up to whole numbers.
     """
-    fractional = "DRAFractionalCapacityRange" in release
     errors = []
     for key, capacity in capacities.items():
         errors += qualified_name(key, path, release)
@@ -61,22 +60,25 @@ def validate_capacities(
             continue
         where = f"{key_path(path, key)}.requestPolicy"
         if allow_multiple_allocations:
-            errors += _validate_policy(capacity.request_policy, capacity.value, where, fractional=fractional)
+            errors += _validate_policy(capacity.request_policy, capacity.value, where, release)
         else:
             errors.append(forbidden(where, "allowMultipleAllocations must be true"))
     return errors
 
 
+_FRACTIONS: Final = "DRAFractionalCapacityRange"
+
+
 def _validate_policy(
-    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, *, fractional: bool
+    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
     if policy.valid_values and policy.valid_range is not None:
         detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
         return [forbidden(path, detail)]
     if policy.valid_values:
-        return _validate_values(policy, capacity, path, fractional=fractional)
+        return _validate_values(policy, capacity, path, fractional=_FRACTIONS in release)
     if policy.valid_range is not None:
-        return _validate_range(policy.default, policy.valid_range, capacity, path, fractional=fractional)
+        return _validate_range(policy.default, policy.valid_range, capacity, path, release)
     return []
 
 
@@ -108,7 +110,7 @@ def _validate_values(
 
 
 def _validate_range(
-    default: Quantity | None, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, *, fractional: bool
+    default: Quantity | None, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
     where = f"{path}.validRange"
     if default is None or bounds.min is None:
@@ -117,13 +119,14 @@ def _validate_range(
     errors = _validate_bounds(default, bounds.min, bounds.max, capacity, where)
     limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
     amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
-    in_thousandths = fractional and any(amount.as_decimal % 1 for amount in amounts.values())
+    in_thousandths = _FRACTIONS in release and not all(amount.is_whole for amount in amounts.values())
     unfit = {name: amount for name, amount in amounts.items() if in_thousandths and not _has_thousandths(amount)}
     if unfit:
         detail = "value cannot be represented as a milli value"
         return errors + [invalid(f"{where}.{name}", amount, detail) for name, amount in unfit.items()]
     if bounds.step is not None:
-        errors += _validate_step(bounds.step, limits, capacity, where, in_thousandths=in_thousandths)
+        checked = release.has(Change.STEPS_ARE_POSITIVE)
+        errors += _validate_step(bounds.step, limits, capacity, where, thousandths=in_thousandths, checked=checked)
     return errors
 
 
@@ -146,17 +149,26 @@ def _validate_bounds(
 
 
 def _validate_step(
-    step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str, *, in_thousandths: bool
+    step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str, *, thousandths: bool, checked: bool
 ) -> list[FieldError]:
-    """Check ``step``; ``limits`` are the policy's default, min and, where there is one, max."""
-    if step.sign <= 0:
+    """Check ``step``; ``limits`` are the policy's default, min and, where there is one, max.
+
+    Args:
+        step: of the policy.
+        limits: what it leads to.
+        capacity: of the device.
+        path: of the range.
+        thousandths: whether amounts are compared in thousandths; in whole numbers otherwise.
+        checked: whether amounts must fit these whole numbers, and steps must be positive.
+    """
+    if step.sign <= 0 if checked else not step.value:  # it is divided by
         return [invalid(f"{path}.step", step, "must be greater than zero")]
     lowest = limits["min"]
     errors, beyond = [], []
     if lowest + step > capacity:
         detail = f"one step {lowest + step} is larger than capacity value: {capacity}"
         errors.append(invalid(f"{path}.step", step, detail))
-    for name, bound in ({} if in_thousandths else {**limits, "step": step}).items():
+    for name, bound in ({**limits, "step": step} if checked and not thousandths else {}).items():
         if problem := _beyond_int64(bound):
             beyond.append(invalid(f"{path}.{name}", bound, problem))
     if beyond:
@@ -164,7 +176,7 @@ def _validate_step(
 
     def measure(quantity: Quantity) -> int:
         """Return a quantity in thousandths, or rounded up as in Kubernetes without DRAFractionalCapacityRange."""
-        return quantity.milli_value if in_thousandths else quantity.value
+        return quantity.milli_value if thousandths else quantity.value
 
     detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
     uneven = (bound for bound in limits.values() if (measure(bound) - measure(lowest)) % measure(step))
@@ -174,7 +186,7 @@ def _validate_step(
 def _has_thousandths(quantity: Quantity) -> bool:
     """Return whether an amount is a whole number of thousandths, in 64 bits."""
     amount = quantity.as_decimal * 1000
-    return not amount % 1 and abs(amount) <= _INT64_MAX
+    return abs(amount) <= _INT64_MAX and not amount % 1
 
 
 def _beyond_int64(quantity: Quantity) -> str:
@@ -298,6 +310,7 @@ def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
 
 
 TAINTS_MAX: Final = 16
+_FORMER_TAINTS_MAX: Final = 4
 
 
 def validate_device_fields(
@@ -328,7 +341,7 @@ def validate_device_fields(
         errors += validate_capacities(
             device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, release=release
         )
-    errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters")
+    errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters", release)
     errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints, release)
     errors += validate_binding(device, path)
     errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
@@ -347,11 +360,12 @@ def _validate_taints(
 ) -> list[FieldError]:
     if taints == unchanged:
         return []
-    errors = [too_many(path, len(taints), TAINTS_MAX)] if len(taints) > TAINTS_MAX else []
+    limit = TAINTS_MAX if release.has(Change.DEVICES_HAVE_16_TAINTS) else _FORMER_TAINTS_MAX
+    errors = [too_many(path, len(taints), limit)] if len(taints) > limit else []
     for i, taint in enumerate(taints):
         found = validate_taint(taint, f"{path}[{i}]", release)
         # declarative rules also check the items of a list that is too long
-        errors += [error for error in found if error.declarative] if len(taints) > TAINTS_MAX else found
+        errors += [error for error in found if error.declarative] if len(taints) > limit else found
     return errors
 
 
@@ -403,10 +417,12 @@ CONSUMED_SETS_MAX: Final = 2
 COMPATIBILITY_GROUPS_MAX: Final = 2
 
 
-def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[FieldError]:
-    """Check ``spec.sharedCounters`` of one slice."""
-    if len(sets) > COUNTER_SETS_PER_SLICE_MAX:
-        return [too_many(path, len(sets), COUNTER_SETS_PER_SLICE_MAX)]
+def validate_counter_sets(
+    sets: Sequence[v1.CounterSet], path: str, limit: int | None = COUNTER_SETS_PER_SLICE_MAX
+) -> list[FieldError]:
+    """Check ``spec.sharedCounters`` of one slice; ``limit`` is the number of sets that it may have, None for any."""
+    if limit is not None and len(sets) > limit:
+        return [too_many(path, len(sets), limit)]
     errors = []
     seen: set[str] = set()
     for i, counter_set in enumerate(sets):
@@ -419,9 +435,11 @@ def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[Fiel
     return errors
 
 
-def validate_consumption(entries: Sequence[v1.DeviceCounterConsumption], path: str) -> list[FieldError]:
+def validate_consumption(
+    entries: Sequence[v1.DeviceCounterConsumption], path: str, release: Release
+) -> list[FieldError]:
     """Check ``consumesCounters`` of one device."""
-    if len(entries) > CONSUMED_SETS_MAX:
+    if len(entries) > CONSUMED_SETS_MAX and release.has(Change.DEVICES_CONSUME_TWO_SETS):
         return mark_declarative([too_many(path, len(entries), CONSUMED_SETS_MAX)])
     errors = []
     seen: set[str] = set()

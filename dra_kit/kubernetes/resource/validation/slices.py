@@ -35,6 +35,8 @@ from dra_kit.kubernetes.resource.names import (
 )
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.devices import (
+    COUNTER_SETS_PER_SLICE_MAX,
+    COUNTERS_MAX,
     uses_advanced_features,
     validate_counter_sets,
     validate_device_fields,
@@ -56,6 +58,8 @@ from dra_kit.kubernetes.resource.validation.fields import (
 DEVICES_MAX: Final = 128
 ADVANCED_DEVICES_MAX: Final = 64
 """Devices of a slice as soon as one has taints, consumes counters or has a list attribute."""
+_COUNTERS_OF_DEVICES_MAX: Final = 1024
+"""Counters that the devices of a slice consumed together, before Kubernetes 1.35."""
 _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
 
 
@@ -90,19 +94,23 @@ def validate_slice(
         only_one = invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
         errors.append(replace(only_one, counted=("sharedCounters", "devices")))
     if devices_valid:
-        errors += _validate_devices(spec.devices, lambda *_: [])
+        errors += _validate_devices(spec.devices, lambda *_: [], release)
     else:
         errors += _validate_changed(spec, old.spec if old else None, release)
-    errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters")
+    limit = COUNTER_SETS_PER_SLICE_MAX if apart else None
+    errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters", limit)
     errors += _validate_partition_type(spec, release)
     return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
 
 
 def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
-    """Check that devices consume counters of their own slice, as before Kubernetes 1.35."""
+    """Check that devices consume counters of their own slice, as before Kubernetes 1.35, and not too many."""
     known = {counter_set.name: counter_set.counters for counter_set in spec.shared_counters}
-    errors: list[FieldError] = []
+    errors = _more_than(COUNTERS_MAX, spec.shared_counters, "spec.sharedCounters", "shared counters")
+    consumed_by_all = [consumed for device in spec.devices for consumed in device.consumes_counters]
+    errors += _more_than(_COUNTERS_OF_DEVICES_MAX, consumed_by_all, "spec.devices", "counters in devices")
     for i, device in enumerate(spec.devices):
+        errors += _more_than(COUNTERS_MAX, device.consumes_counters, f"spec.devices[{i}]", "counters")
         for j, consumed in enumerate(device.consumes_counters):
             path = f"spec.devices[{i}].consumesCounters[{j}]"
             if consumed.counter_set not in known:
@@ -113,6 +121,13 @@ def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
             missing = [name for name in consumed.counters if name not in known[consumed.counter_set]]
             errors += [invalid(f"{path}.counters", name, text) for name in missing]
     return errors
+
+
+def _more_than(
+    limit: int, sets: Sequence[v1.CounterSet | v1.DeviceCounterConsumption], path: str, what: str
+) -> list[FieldError]:
+    number = sum(len(one.counters) for one in sets)
+    return [invalid(path, number, f"the total number of {what} must not exceed {limit}")] if number > limit else []
 
 
 def max_devices(devices: tuple[v1.Device, ...]) -> int:
@@ -179,10 +194,10 @@ def _validate_scope(spec: v1.ResourceSliceSpec) -> list[FieldError]:
 
 
 def _validate_devices(
-    devices: Sequence[v1.Device], check: Callable[[v1.Device, str], list[FieldError]]
+    devices: Sequence[v1.Device], check: Callable[[v1.Device, str], list[FieldError]], release: Release
 ) -> list[FieldError]:
     """Check the number of devices, each device, and that their names differ."""
-    limit = max_devices(tuple(devices))
+    limit = max_devices(tuple(devices)) if release.has(Change.ADVANCED_DEVICES_ARE_LIMITED) else DEVICES_MAX
     if len(devices) > limit:
         return [too_many("spec.devices", len(devices), limit)]
     errors = []
@@ -215,7 +230,7 @@ def _validate_changed(
             device, path, release, per_device_node_selection=selection, old=replaced.get(device.name)
         )
 
-    return _validate_devices(spec.devices, validate)
+    return _validate_devices(spec.devices, validate, release)
 
 
 def _validate_partition_type(spec: v1.ResourceSliceSpec, release: Release) -> list[FieldError]:

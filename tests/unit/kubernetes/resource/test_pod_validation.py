@@ -295,3 +295,9 @@ def test_affinity_to_nodes() -> None:
     assert texts({"affinity": {"nodeAffinity": {REQUIRED: required, PREFERRED: preferred}}}) == [
         f'{path}[0].matchExpressions[0].values[0]: Invalid value: "b c": {VALUE}'
     ]
+
+
+def test_any_whole_number_of_an_extended_resource_can_be_checked() -> None:
+    resources = {kind: {"example.com/widgets": "1e30"} for kind in ("limits", "requests")}
+
+    assert validate_pod_spec({"containers": [{"name": "main", "image": "i", "resources": resources}]}) == []

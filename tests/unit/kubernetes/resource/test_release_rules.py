@@ -1,4 +1,4 @@
-"""Rules that changed in Kubernetes 1.38: each in the release before and since."""
+"""Rules that changed with a release: each in the release before and since."""
 
 from __future__ import annotations
 
@@ -217,3 +217,128 @@ def test_rule_that_selects_every_device_is_warned_about_since_1_38(
 
     assert taint_rule_warnings(rule, BEFORE) == []
     assert bool(taint_rule_warnings(rule, SINCE)) is warned
+
+
+OLDEST, NEXT = Release.parse("1.34"), Release.parse("1.35")
+COUNTERS = {"memory": {"value": "1"}}
+TAINT = {"key": "example.com/k", "effect": "NoSchedule"}
+
+
+def taints(number: int) -> dict[str, Any]:
+    return {"taints": [TAINT] * number}
+
+
+@pytest.mark.parametrize(
+    ("resource_slice", "before", "since"),
+    [
+        (slice_(taints(4)), "", ""),
+        (slice_(taints(5)), "spec.devices[0].taints: Too many: 5: must have at most 4 items", ""),
+        (slice_(taints(17)), "must have at most 4 items", "must have at most 16 items"),
+        (slice_(taints(1), *[{}] * 63), "", ""),
+        (slice_(taints(1), *[{}] * 64), "", "spec.devices: Too many: 65: must have at most 64 items"),
+        (slice_(*[{}] * 128), "", ""),
+        (slice_(sharedCounters=[{"name": f"s{i}", "counters": COUNTERS} for i in range(9)]), "", "Too many: 9"),
+        (
+            slice_(sharedCounters=[{"name": "s", "counters": {f"c{i}": {"value": "1"} for i in range(33)}}]),
+            "the total number of shared counters must not exceed 32",
+            "Too many: 33",
+        ),
+    ],
+)
+def test_limits_of_slices_since_1_35(resource_slice: v1.ResourceSlice, before: str, since: str) -> None:
+    for release, expected in ((OLDEST, before), (NEXT, since)):
+        found = texts(validate_slice(resource_slice, release=release))
+        assert bool(found) == bool(expected)
+        assert not expected or any(expected in text for text in found)
+
+
+def test_device_consumes_as_many_sets_as_it_likes_before_1_35() -> None:
+    names = ("a", "b", "c")
+    device = {"name": "d", "consumesCounters": [{"counterSet": name, "counters": COUNTERS} for name in names]}
+    sets = [{"name": name, "counters": COUNTERS} for name in names]
+
+    assert validate_slice(slice_(sharedCounters=sets, devices=[device]), release=OLDEST) == []
+    found = texts(validate_slice(slice_(device), release=NEXT))
+    assert found == ["spec.devices[0].consumesCounters: Too many: 3: must have at most 2 items"]
+
+
+@pytest.mark.parametrize(("amount", "before"), [(33, 1), (32, 0)])
+def test_device_consumes_at_most_32_counters_of_all_sets_before_1_35(amount: int, before: int) -> None:
+    parts = {"a": range(20), "b": range(20, amount)}
+    sets = [{"name": name, "counters": {f"c{i}": {"value": "1"} for i in part}} for name, part in parts.items()]
+    device = {"name": "d", "consumesCounters": [{**one, "counterSet": one["name"]} for one in sets]}
+    found = texts(validate_slice(slice_(sharedCounters=sets, devices=[device]), release=OLDEST))
+
+    assert len([text for text in found if text.startswith("spec.devices[0]: Invalid value: 33")]) == before
+
+
+def test_devices_of_a_slice_consume_at_most_1024_counters_before_1_35() -> None:
+    counters = {f"c{i}": {"value": "1"} for i in range(32)}
+    consumes = {"consumesCounters": [{"counterSet": "s", "counters": counters}]}
+    devices = [{"name": f"d{i}", **consumes} for i in range(33)]
+    sets = [{"name": "s", "counters": counters}]
+
+    assert validate_slice(slice_(sharedCounters=sets, devices=devices[:32]), release=OLDEST) == []
+    assert len(validate_slice(slice_(sharedCounters=sets, devices=devices), release=OLDEST)) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "before", "since"),
+    [
+        ({"default": "2", "min": "1", "step": "-1"}, 0, 1),
+        ({"default": "2", "min": "1", "step": "0"}, 1, 1),
+        ({"default": "1", "min": "-1", "step": "1"}, 0, 1),
+        ({"default": "2", "min": "1", "step": "1"}, 0, 0),
+    ],
+)
+def test_steps_are_positive_since_1_37(limits: dict[str, str], before: int, since: int) -> None:
+    policy = {"default": limits["default"], "validRange": {"min": limits["min"], "step": limits["step"]}}
+    capacity = {"capacity": {"m": {"value": "8", "requestPolicy": policy}}, "allowMultipleAllocations": True}
+
+    assert len(validate_slice(slice_(capacity), release=Release.parse("1.36"))) == before
+    assert len(validate_slice(slice_(capacity), release=Release.parse("1.37"))) == since
+
+
+@pytest.mark.parametrize("step", ["18446744073709551616", "16Ei", "1e30", "36893488147419103232", "1e-30"])
+def test_no_step_stops_the_validation(step: str) -> None:
+    policy = {"default": "2", "validRange": {"min": "1", "step": step}}
+    capacity = {"capacity": {"m": {"value": "1e31", "requestPolicy": policy}}, "allowMultipleAllocations": True}
+
+    for version in ("1.34", "1.36", "1.37", "1.38"):
+        validate_slice(slice_(capacity), release=Release.parse(version))
+
+
+@pytest.mark.parametrize(
+    ("constraint", "before", "since"),
+    [
+        ({"matchAttribute": "Vendor.Example.com/model"}, 0, 1),
+        ({"distinctAttribute": "Vendor.Example.com/model"}, 0, 1),
+        ({"matchAttribute": "vendor.example.com/model"}, 0, 0),
+        ({"matchAttribute": "vendor_example/model"}, 1, 1),
+        ({"matchAttribute": "example.com/model", "distinctAttribute": "bad"}, 0, 1),
+        ({"distinctAttribute": "bad"}, 1, 1),
+    ],
+)
+def test_names_of_attributes_in_constraints_since_1_37(constraint: dict[str, str], before: int, since: int) -> None:
+    devices = {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}]}
+    spec = v1.ResourceClaimSpec.model_validate({"devices": {**devices, "constraints": [constraint]}})
+
+    assert len(validate_claim_spec(spec, Release.parse("1.36"))) == before
+    assert len(validate_claim_spec(spec, Release.parse("1.37"))) == since
+
+
+@pytest.mark.parametrize(("release", "errors"), [("1.36", 0), ("1.37", 1)])
+def test_tolerations_of_results_are_checked_since_1_37(release: str, errors: int) -> None:
+    tolerations = {"tolerations": [{"key": "a b", "operator": "Exists"}]}
+    result = {"request": "r", "driver": "d.example", "pool": "p", "device": "d", **tolerations}
+    written = v1.ResourceClaim.model_validate(
+        {
+            "metadata": {"name": "c"},
+            "spec": claim().to_json(),
+            "status": {"allocation": {"devices": {"results": [result]}}},
+        }
+    )
+
+    found = validate_claim_status(written, (), v1.ResourceClaimStatus(), Release.parse(release))
+
+    assert len(found) == errors

@@ -375,3 +375,10 @@ def test_sum_of_numbers_far_apart_is_rounded_since_1_38() -> None:
 def test_quantity_of_a_quantity_keeps_its_limits() -> None:
     assert Quantity(Quantity("10E", SINCE), BEFORE).value == INT64_MAX
     assert (Quantity("5E", SINCE) + Quantity("5E", SINCE)).value == INT64_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"), [("3", True), ("3.5", False), ("500m", False), ("1e30", True), ("1e-3", False), ("16Ei", True)]
+)
+def test_whole_numbers(text: str, *, whole: bool) -> None:
+    assert Quantity(text).is_whole is whole
