@@ -255,7 +255,7 @@ async def replace_object(
     obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
-    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
+    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old, context):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     kind.strategy.admit_valid(obj, context)
     await api.admission.review(write.attributes("UPDATE", obj, old), context.warnings)

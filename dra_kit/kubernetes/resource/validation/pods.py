@@ -158,7 +158,7 @@ def _quantity(name: str, quantity: Quantity, path: str) -> Iterator[FieldError]:
         yield invalid(path, name, "doesn't follow extended resource name standard")
     if quantity.sign < 0:
         yield invalid(path, quantity, "must be greater than or equal to 0")
-    if extended and quantity.as_decimal % 1:
+    if extended and not quantity.is_whole:
         yield invalid(path, quantity, "must be an integer")
 
 
