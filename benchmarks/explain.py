@@ -96,7 +96,8 @@ def seconds(known: ClusterDocuments, count: int, selector: str) -> float:
     gc.disable()  # as the command does
     begun = time.process_time()
     page = ReportWriter(100, colour=False)
-    render_claim(page, ClaimExplainer(known.cluster()).explain(model_of_claim(claim)))
+    cluster = known.cluster()
+    render_claim(page, ClaimExplainer(cluster).explain(model_of_claim(claim, cluster.gates)))
     str(page)
     taken = time.process_time() - begun
     gc.enable()

@@ -426,7 +426,10 @@ def _of_cluster(options: Mapping[str, Any]) -> _Published:
     objects = load(options["saved"]) if options["saved"] is not None else asyncio.run(_read_cluster(options))
     objects = replace(objects, alpha=objects.alpha or options["alpha"])
     cluster = objects.cluster()  # checks the structure of the objects
-    slices = [v1.ResourceSlice.model_validate(each) for each in objects.documents.get("ResourceSlice", ())]
+    version = objects.release.version
+    slices = [
+        v1.ResourceSlice.model_validate(each, context=version) for each in objects.documents.get("ResourceSlice", ())
+    ]
     driver = _driver_to_advise(slices, options["name"])
     named = {each.spec.node_name for each in slices if each.spec.driver == driver and each.spec.devices}
     nodes = sorted((node for node in cluster.nodes if not named - {None} or node.name in named), key=lambda n: n.name)
@@ -434,7 +437,9 @@ def _of_cluster(options: Mapping[str, Any]) -> _Published:
     known = {None, "", *(node.name for node in nodes)}
     pools = {_pool_of(each) for each in slices if each.spec.node_name in known}
     slices = [each for each in slices if _pool_of(each) in pools]  # without one of its slices a pool is incomplete
-    classes = [v1.DeviceClass.model_validate(each) for each in objects.documents.get("DeviceClass", ())]
+    classes = [
+        v1.DeviceClass.model_validate(each, context=version) for each in objects.documents.get("DeviceClass", ())
+    ]
     devices = PublishedDevices(slices, classes, driver, nodes, objects.release)
     return _with_workload(devices, options["file"], objects.documents.get("ResourceClaim", ()))
 

@@ -355,7 +355,9 @@ class PublishedDevices:
             for pool, places in zip(self.pools, arrangement.devices, strict=True)
             for each in pool.in_order(places, names[pool.name])
         ]
-        return AllocatorState(slices=[*self._others, *slices], classes=self._classes.values())
+        return AllocatorState(
+            slices=[*self._others, *slices], classes=self._classes.values(), version=self.release.version
+        )
 
     def arranged(self, steps: Sequence[SortStep]) -> Arrangement:
         """Return the order after some sorts; pools follow their first device by each."""

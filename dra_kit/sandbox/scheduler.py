@@ -588,7 +588,7 @@ class DeviceTracker:
     def __init__(self, gates: AllocatorRules) -> None:
         self._gates = gates
         self._evaluator = CelEvaluator(version=gates.version)
-        self._snapshot = AllocatorState()
+        self._snapshot = AllocatorState(version=gates.version)
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
         self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
         self._invalid: dict[str, str] = {}  # what is wrong with an allocation, likewise

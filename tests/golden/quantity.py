@@ -7,7 +7,7 @@ from functools import partial
 
 from pydantic import TypeAdapter, ValidationError
 
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion, Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, TypeMismatch, decode
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity
 from tests.golden.kind import Case, Line
@@ -40,8 +40,7 @@ def _read(case: str, text: str, version: KubernetesVersion) -> Line:
         observed |= {
             "ok": True,
             "string": str(quantity),
-            "value": str(quantity.value),
-            "milli": str(quantity.milli_value),
+            **_int64s(_JSON.validate_python(text, context=version)),
             "format": quantity.format,
             "sign": quantity.sign,
             "asInt64": quantity.as_int64 is not None,
@@ -54,10 +53,14 @@ def _read(case: str, text: str, version: KubernetesVersion) -> Line:
 
 
 def _from_json(text: str, version: KubernetesVersion) -> str:
-    """Return what is stored: the fields of models have the default release, the API server its own."""
-    if version == NEWEST:
-        return str(_JSON.dump_python(_JSON.validate_python(text)))
-    return str(decode(text, "Quantity", StrictDecoding(version=version)))
+    """Return what is stored, and beside it what the model of the object has if that differs."""
+    stored = decode(text, "Quantity", StrictDecoding(version=version))
+    read = _JSON.dump_python(_JSON.validate_python(text, context=version))
+    return str(stored) if read == stored else f"{stored}, in the model {read}"
+
+
+def _int64s(quantity: Quantity) -> Line:
+    return {"value": str(quantity.value), "milli": str(quantity.milli_value)}
 
 
 def _compute(case: str, left: str, right: str, version: KubernetesVersion) -> Line:

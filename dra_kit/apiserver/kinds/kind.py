@@ -140,7 +140,7 @@ class Strategy:
         """Mark an object as being deleted; return it or a changed copy."""
         return obj
 
-    def same_spec(self, obj: Object, old: Object) -> bool:
+    def same_spec(self, obj: Object, old: Object, context: StrategyContext) -> bool:
         """Return whether two objects in storage version have no difference that ``metadata.generation`` counts."""
         return _spec(obj) == _spec(old)
 

@@ -92,8 +92,13 @@ class ResourceStrategy(Strategy):
         return errors_in_version(errors, context.api_version)
 
 
-def _parsed(model: type[_Model], *objects: Object) -> list[_Model]:
-    return [model.model_validate({**obj, "spec": obj.get("spec") or {}}) for obj in objects]
+def _parsed(model: type[_Model], context: StrategyContext, *objects: Object) -> list[_Model]:
+    return [_read(model, {**obj, "spec": obj.get("spec") or {}}, context) for obj in objects]
+
+
+def _read(model: type[_Model], value: Object, context: StrategyContext) -> _Model:
+    """Return a model whose quantities have the limits of the server's release."""
+    return model.model_validate(value, context=context.release.version)
 
 
 class DeviceClassStrategy(ResourceStrategy):
@@ -108,7 +113,7 @@ class DeviceClassStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        new, before = _parsed(v1.DeviceClass, obj, old)
+        new, before = _parsed(v1.DeviceClass, context, obj, old)
         return validate_class(new, context.release, before)
 
 
@@ -127,7 +132,7 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        new, before = _parsed(v1.DeviceTaintRule, obj, old)
+        new, before = _parsed(v1.DeviceTaintRule, context, obj, old)
         return validate_taint_rule(new, context.release, before)
 
     @override
@@ -137,7 +142,7 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def warnings(self, obj: Object, old: Object | None, context: StrategyContext) -> list[str]:
-        [rule] = _parsed(v1.DeviceTaintRule, obj)
+        [rule] = _parsed(v1.DeviceTaintRule, context, obj)
         return taint_rule_warnings(rule, context.release)
 
 
@@ -148,7 +153,7 @@ class ResourcePoolStatusRequestStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pool_status_request_update(*_parsed(v1.ResourcePoolStatusRequest, obj, old))
+        return validate_pool_status_request_update(*_parsed(v1.ResourcePoolStatusRequest, context, obj, old))
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -218,12 +223,12 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the rules of ``resource/validation``, and who may have admin access."""
-        spec = v1.ResourceClaimSpec.model_validate(obj.get("spec") or {})
+        spec = _read(v1.ResourceClaimSpec, obj.get("spec") or {}, context)
         return [*_admin_access(spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        specs = (v1.ResourceClaimSpec.model_validate(item.get("spec") or {}) for item in (obj, old))
+        specs = (_read(v1.ResourceClaimSpec, item.get("spec") or {}, context) for item in (obj, old))
         return validate_claim_spec_update(*specs)
 
     @override
@@ -237,10 +242,10 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        before = v1.ResourceClaimStatus.model_validate(old.get("status") or {})
-        claim = v1.ResourceClaim.model_validate({**obj, "status": obj.get("status") or {}})
+        before = _read(v1.ResourceClaimStatus, old.get("status") or {}, context)
+        claim = _read(v1.ResourceClaim, {**obj, "status": obj.get("status") or {}}, context)
         devices = [
-            v1.AllocatedDeviceStatus.model_validate(item) for item in (obj.get("status") or {}).get("devices") or ()
+            _read(v1.AllocatedDeviceStatus, item, context) for item in (obj.get("status") or {}).get("devices") or ()
         ]
         rights = claim_status_rights(obj, old, context) if _GRANULAR in context.release else ()
         errors = validate_claim_status(claim, devices, before, context.release)
@@ -255,12 +260,12 @@ class ResourceClaimTemplateStrategy(ResourceStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check the rules of ``resource/validation``, and who may have admin access."""
-        [template] = _parsed(v1.ResourceClaimTemplate, obj)
+        [template] = _parsed(v1.ResourceClaimTemplate, context, obj)
         return [*_admin_access(template.spec.spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        new, before = _parsed(v1.ResourceClaimTemplate, obj, old)
+        new, before = _parsed(v1.ResourceClaimTemplate, context, obj, old)
         return validate_template_update(new, before, context.release)
 
 
@@ -275,7 +280,7 @@ class ResourceSliceStrategy(ResourceStrategy):
         """Reject devices that use resources of nodes on nodes without support for it (KEP-5517)."""
         if _ALLOCATABLE not in context.release:
             return
-        [published] = _parsed(v1.ResourceSlice, obj)
+        [published] = _parsed(v1.ResourceSlice, context, obj)
         spec, nodes = published.spec, [Node.of(node) for node in context.listed("nodes")]
         for device in spec.devices:
             if not device.node_allocatable_resources:
@@ -286,15 +291,15 @@ class ResourceSliceStrategy(ResourceStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        new, before = _parsed(v1.ResourceSlice, obj, old)
+        new, before = _parsed(v1.ResourceSlice, context, obj, old)
         return validate_slice(new, context.release, old=before)
 
     @override
-    def same_spec(self, obj: Object, old: Object) -> bool:
+    def same_spec(self, obj: Object, old: Object, context: StrategyContext) -> bool:
         """Return whether two specs are equal; different spellings of the same quantity are equal."""
-        if super().same_spec(obj, old):
+        if super().same_spec(obj, old, context):
             return True
-        new, before = _parsed(v1.ResourceSlice, obj, old)
+        new, before = _parsed(v1.ResourceSlice, context, obj, old)
         return new.spec == before.spec
 
     @override

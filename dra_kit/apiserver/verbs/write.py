@@ -257,7 +257,7 @@ async def replace_object(
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
     counted = obj if sent is None else sent
-    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(counted, old):
+    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(counted, old, context):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     kind.strategy.admit_valid(obj, context)
     await api.admission.review(write.attributes("UPDATE", obj, old), context.warnings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field, structs
@@ -115,13 +115,13 @@ class ClusterView:
         self.gates = gates
         self.version = version
         self.gaps: tuple[MissingRight, ...] = tuple(gaps)
-        read = SliceReader().read
+        read = SliceReader(gates.version).read
         self.slices: list[LazySlice] = [
             _read("ResourceSlice", document, read) for document in documents.get("ResourceSlice", ())
         ]
-        self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
+        self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents, gates))
         self.claims: dict[tuple[str, str], ResourceClaim] = {
-            (claim.metadata.namespace, claim.metadata.name): claim for claim in _models(ResourceClaim, documents)
+            (claim.metadata.namespace, claim.metadata.name): claim for claim in _models(ResourceClaim, documents, gates)
         }
         self.knows_nodes: bool = bool(documents.get("Node"))
         self.nodes: list[Node] = [Node.of(node) for node in self.documents("Node")] or [
@@ -129,9 +129,10 @@ class ClusterView:
         ]
         self.snapshot: AllocatorState = AllocatorState(
             slices=self.slices,
-            classes=_models(DeviceClass, documents),
+            classes=_models(DeviceClass, documents, gates),
             taint_rules=self.rules,
             claims=self.claims.values(),
+            version=gates.version,
         )
 
     def assume(
@@ -286,21 +287,27 @@ class ClusterView:
         return sorted(name for name in names if name)
 
 
-def model_of_claim(document: ObjectView) -> ResourceClaim:
+def model_of_claim(document: ObjectView, gates: AllocatorRules) -> ResourceClaim:
     """Return a ResourceClaim as a model.
+
+    Args:
+        document: the claim.
+        gates: of the scheduler; its release has the limits of quantities.
 
     Raises:
         ConfigurationError: it does not have the shape of the API.
     """
-    return _model(ResourceClaim, document)
+    return _model(ResourceClaim, document, gates)
 
 
-def _models(model: type[_Model], documents: Mapping[str, Sequence[ObjectView]]) -> Iterator[_Model]:
-    return (_model(model, document) for document in documents.get(model.__name__, ()))
+def _models(
+    model: type[_Model], documents: Mapping[str, Sequence[ObjectView]], gates: AllocatorRules
+) -> Iterator[_Model]:
+    return (_model(model, document, gates) for document in documents.get(model.__name__, ()))
 
 
-def _model(model: type[_Model], document: ObjectView) -> _Model:
-    return _read(model.__name__, document, model.model_validate)
+def _model(model: type[_Model], document: ObjectView, gates: AllocatorRules) -> _Model:
+    return _read(model.__name__, document, partial(model.model_validate, context=gates.version))
 
 
 def _read(kind: str, document: ObjectView, read: Callable[[ObjectView], _Read]) -> _Read:

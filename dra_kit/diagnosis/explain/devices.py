@@ -45,7 +45,7 @@ from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceTaint
-from dra_kit.kubernetes.values.quantity import NANO, Quantity
+from dra_kit.kubernetes.values.quantity import INT64_MAX, NANO, Quantity
 
 _UNKNOWN: Final = object()
 
@@ -662,6 +662,9 @@ def _needed(name: str, amount: str, choice: RequestAlternative, offer: DeviceCap
 
 
 def _like(model: Quantity, nanos: int) -> str:
-    """Return billionths as a quantity with the suffixes of ``model``."""
-    number = Quantity(Decimal(nanos).scaleb(NANO))
+    """Return billionths as a quantity with the suffixes of ``model``; a number beyond int64 with a power of ten."""
+    exact = Decimal(nanos).scaleb(NANO)
+    if abs(exact) > INT64_MAX:
+        return f"{exact.normalize():E}".replace("E+", "e")
+    number = Quantity(exact)
     return str(number if not model.sign else model + (number - model))

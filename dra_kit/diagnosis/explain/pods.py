@@ -292,7 +292,7 @@ class _PodExplainer:
         document["metadata"]["name"] = f"{document['metadata']['generateName']}*"
         known = bool(self._pod["metadata"].get("creationTimestamp"))
         problem = f"the claim is not yet made from ResourceClaimTemplate {name}" if known else ""
-        explanation = self._explain_claim(model_of_claim(document))
+        explanation = self._explain_claim(model_of_claim(document, self._cluster.gates))
         return PodClaimExplanation(entry, problem, explanation, f"template {name}")
 
     def _events(self) -> Iterator[ReportedEvent]:
@@ -354,7 +354,8 @@ class UnscheduledPod:
         self._requests = pod_requests(pod)
         self._claims = list(claims)
         self._pending = [each.claim for each in _explanations(self._claims) if not each.allocated]
-        self._provisions = provisions(pod, self._cluster.extended_classes, _allocatable(self._cluster, self._loads))
+        cluster = self._cluster
+        self._provisions = provisions(pod, cluster.extended_classes, _allocatable(cluster, self._loads), cluster.gates)
         for provision in self._provisions:
             if provision.claim is not None:
                 self._claims.append(PodClaimExplanation("", "", explain(provision.claim)))

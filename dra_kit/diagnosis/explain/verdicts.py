@@ -19,6 +19,7 @@ from dra_kit.diagnosis.explain.drivers import DriverOnNode, PodDeletion
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID
 from dra_kit.kubernetes.allocator.requests import RequestAlternative
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult, ResourceClaim
 from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE, extended_resources
@@ -97,7 +98,10 @@ class ResourceProvision(Struct, frozen=True):
 
 
 def provisions(
-    pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
+    pod: ObjectView,
+    classes: Sequence[ObjectView],
+    allocatable: Mapping[str, Mapping[str, int]],
+    gates: AllocatorRules,
 ) -> list[ResourceProvision]:
     """Group nodes by the claim that a pod needs there for its extended resources, the largest group first."""
     extended = extended_resources(pod, classes)
@@ -114,7 +118,8 @@ def provisions(
         if resources:
             document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
             metadata = document["metadata"]
-            claim = model_of_claim({**document, "metadata": {**metadata, "name": f"{metadata['generateName']}*"}})
+            named_claim = {**document, "metadata": {**metadata, "name": f"{metadata['generateName']}*"}}
+            claim = model_of_claim(named_claim, gates)
         found.append(ResourceProvision(resources, tuple(nodes), claim))
     return sorted(found, key=lambda provision: -len(provision.nodes))
 

@@ -119,7 +119,7 @@ class AllocationAttempt:
         self._evaluator = evaluator
         self._memo = memo
         self._limits = limits
-        self._claims = [ResourceClaim.model_validate(claim) for claim in claims]
+        self._claims = [ResourceClaim.model_validate(claim, context=gates.version) for claim in claims]
         self._requests = [
             [request_alternatives(claim, request, snapshot.classes, gates) for request in claim.spec.devices.requests]
             for claim in self._claims

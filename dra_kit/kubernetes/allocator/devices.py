@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import MAX_PREC, Context
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -26,23 +25,29 @@ from dra_kit.kubernetes.resource.v1 import (
     NodeSelector,
     ResourceSliceSpec,
 )
-from dra_kit.kubernetes.values.quantity import INT64_MAX, Amount, Quantity, divide_up
+from dra_kit.kubernetes.values.quantity import INT64_MAX, MAX_DIGITS, Amount, Quantity, divide_up
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9
-_EXACT: Final = Context(prec=MAX_PREC)
+_MOST: Final[int] = 10**MAX_DIGITS
 _AMOUNTS: Final = 4096
 _Named = TypeVar("_Named")
 
 
 def to_nano(quantity: Quantity) -> int:
-    """Return a quantity in billionths, the smallest unit, so that integers can be added exactly."""
+    """Return a quantity in billionths, the smallest unit, so that integers can be added exactly.
+
+    A number of more than 4,000 digits counts as the largest one, so that all take little time.
+    """
     return _nano(quantity.amount)
 
 
 @lru_cache(maxsize=_AMOUNTS)
 def _nano(amount: Amount) -> int:
-    return int(amount.as_decimal().scaleb(_NANO_EXPONENT, _EXACT))
+    shift = amount.exponent + _NANO_EXPONENT  # from 0 on: no quantity is finer
+    if amount.unscaled and shift + amount.digits > MAX_DIGITS:
+        return _MOST if amount.unscaled > 0 else -_MOST
+    return int(amount.unscaled * 10**shift) if amount.unscaled else 0
 
 
 class DeviceID(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, normalized, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import (
@@ -33,6 +33,7 @@ class AllocatorState:
         classes: DeviceClasses.
         taint_rules: DeviceTaintRules.
         claims: ResourceClaims; those with an allocation hold its devices.
+        version: the release of the scheduler, whose limits the quantities in documents have.
 
     Raises:
         pydantic.ValidationError: a document does not have the shape of the API.
@@ -45,10 +46,12 @@ class AllocatorState:
         classes: Iterable[DeviceClass | ObjectView] = (),
         taint_rules: Iterable[DeviceTaintRule | ObjectView] = (),
         claims: Iterable[ResourceClaim | ObjectView] = (),
+        version: KubernetesVersion = NEWEST,
     ) -> None:
+        self._version = version
         self.usage: DeviceUsage = DeviceUsage()
         self.classes: dict[str, DeviceClass] = {}
-        self._rules = _taint_rules(taint_rules)
+        self._rules = self._taint_rules(taint_rules)
         self._slices: dict[str, list[AdvertisedSlice]] = {}
         self._members: dict[PoolID, list[AdvertisedSlice]] = {}
         self._pools: dict[PoolID, AdvertisedPool] = {}
@@ -57,7 +60,7 @@ class AllocatorState:
         self.publish(slices)
         self.define(classes)
         for claim in claims:
-            allocation = ResourceClaim.model_validate(claim).status.allocation
+            allocation = ResourceClaim.model_validate(claim, context=version).status.allocation
             if allocation is not None:
                 self.allocate(allocation)
 
@@ -72,7 +75,7 @@ class AllocatorState:
             slices: the new slices; they come last in the order of the lister.
             remove: names of slices; unknown ones are ignored.
         """
-        advertised = [AdvertisedSlice(_lazy(slice_), self._rules) for slice_ in slices]
+        advertised = [AdvertisedSlice(self._lazy(slice_), self._rules) for slice_ in slices]
         changed = set()
         for name in (*remove, *(slice_.name for slice_ in advertised)):
             for old in self._slices.pop(name, ()):
@@ -90,7 +93,7 @@ class AllocatorState:
         for name in remove:
             self.classes.pop(name, None)
         for document in classes:
-            device_class = DeviceClass.model_validate(document)
+            device_class = DeviceClass.model_validate(document, context=self._version)
             self.classes[device_class.metadata.name] = device_class
 
     def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> AllocatorState:
@@ -110,7 +113,7 @@ class AllocatorState:
 
     def taint(self, rules: Iterable[DeviceTaintRule | ObjectView]) -> None:
         """Replace all DeviceTaintRules."""
-        self._rules = _taint_rules(rules)
+        self._rules = self._taint_rules(rules)
         changed = {
             _pool_of(slice_): None for slices in self._slices.values() for slice_ in slices if slice_.taint(self._rules)
         }
@@ -119,7 +122,7 @@ class AllocatorState:
 
     def allocate(self, allocation: AllocationResult | ObjectView) -> None:
         """Record that a claim holds the devices of this allocation from now on."""
-        for result in AllocationResult.model_validate(allocation).devices.results:
+        for result in AllocationResult.model_validate(allocation, context=self._version).devices.results:
             self.usage.add(result)
 
     def deallocate(self, allocation: AllocationResult | ObjectView) -> None:
@@ -128,7 +131,7 @@ class AllocatorState:
         Raises:
             KeyError: one of them is not held.
         """
-        for result in AllocationResult.model_validate(allocation).devices.results:
+        for result in AllocationResult.model_validate(allocation, context=self._version).devices.results:
             self.usage.remove(result)
 
     def pools(self, node: Node, gates: AllocatorRules) -> NodePools:
@@ -174,17 +177,17 @@ class AllocatorState:
         for name in names:
             self._views.pop(name, None)
 
+    def _lazy(self, slice_: LazySlice | ResourceSlice | ObjectView) -> LazySlice:
+        if isinstance(slice_, LazySlice):
+            return slice_
+        return LazySlice.of(ResourceSlice.model_validate(slice_, context=self._version))
 
-def _lazy(slice_: LazySlice | ResourceSlice | ObjectView) -> LazySlice:
-    return slice_ if isinstance(slice_, LazySlice) else LazySlice.of(ResourceSlice.model_validate(slice_))
+    def _taint_rules(self, rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceTaintRule, ...]:
+        return tuple([DeviceTaintRule.model_validate(rule, context=self._version) for rule in rules])
 
 
 def _pool_of(slice_: AdvertisedSlice) -> PoolID:
     return PoolID(slice_.spec.driver, slice_.spec.pool.name)
-
-
-def _taint_rules(rules: Iterable[DeviceTaintRule | ObjectView]) -> tuple[DeviceTaintRule, ...]:
-    return tuple([DeviceTaintRule.model_validate(rule) for rule in rules])
 
 
 class DeviceUsage:

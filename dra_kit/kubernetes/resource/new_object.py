@@ -47,19 +47,22 @@ def validate_new_object(obj: Object, kind: str, release: Release) -> list[FieldE
         release: of the API server.
     """
     whole = {**obj, "spec": obj.get("spec") or {}}
+    version = release.version
     match kind:
         case "DeviceClass":
-            return validate_class(v1.DeviceClass.model_validate(whole), release)
+            return validate_class(v1.DeviceClass.model_validate(whole, context=version), release)
         case "DeviceTaintRule":
-            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release)
+            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole, context=version), release)
         case "ResourceClaim":
-            return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), release)
+            return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"], context=version), release)
         case "ResourceClaimTemplate":
-            return validate_template(v1.ResourceClaimTemplate.model_validate(whole), release)
+            return validate_template(v1.ResourceClaimTemplate.model_validate(whole, context=version), release)
         case "ResourcePoolStatusRequest":
-            return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole), release)
+            return validate_pool_status_request(
+                ResourcePoolStatusRequest.model_validate(whole, context=version), release
+            )
         case "ResourceSlice":
-            return validate_slice(v1.ResourceSlice.model_validate(whole), release)
+            return validate_slice(v1.ResourceSlice.model_validate(whole, context=version), release)
         case "Node":
             return validate_node_taints(whole["spec"].get("taints") or ())
         case "Pod":

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.kubernetes.cel.device import Device as DeviceView
-from dra_kit.kubernetes.release import OLDEST
+from dra_kit.kubernetes.release import NEWEST, OLDEST, KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.v1 import (
@@ -190,9 +190,13 @@ class SliceReader:
     """Reads slices like pydantic in a third of the time; use one reader for many slices.
 
     It validates plain devices itself. Pydantic reads slices with any other device, and reports their errors.
+
+    Args:
+        version: the release whose limits the quantities have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, version: KubernetesVersion = NEWEST) -> None:
+        self._version = version
         self._forms: dict[Hashable, DeviceShape] = {}
         self._attributes: dict[tuple[str, Any], DeviceAttribute] = {}
 
@@ -213,9 +217,11 @@ class SliceReader:
                 forms.append(form)
             else:
                 # pydantic validates the rest of the slice without the devices
-                rest = ResourceSlice.model_validate({**document, "spec": {**spec, "devices": ()}})
+                rest = ResourceSlice.model_validate(
+                    {**document, "spec": {**spec, "devices": ()}}, context=self._version
+                )
                 return LazySlice(rest.metadata.name, rest.spec, PlainDevices(devices, tuple(forms), self._attribute))
-        return LazySlice.of(ResourceSlice.model_validate(document))
+        return LazySlice.of(ResourceSlice.model_validate(document, context=self._version))
 
     def _form(self, document: Any) -> DeviceShape | None:
         """Return the shape of a plain device; None for any other."""
@@ -248,7 +254,8 @@ class SliceReader:
             return None
         types = {name: next(iter(value)) for name, value in attributes.items()}
         try:
-            amounts = {name: DeviceCapacity.model_validate(value) for name, value in capacity.items()}
+            read = partial(DeviceCapacity.model_validate, context=self._version)
+            amounts = {name: read(value) for name, value in capacity.items()}
         except ValidationError:
             return None
         form = self._forms[key] = DeviceShape(types, amounts)

@@ -121,7 +121,7 @@ def explain_choices(
     picked = PickedDevices(node, gates, snapshot.usage, pools.ordered)
     counter = _Counter(matcher, picked, pools.devices)
     for number, (claim, allocation) in enumerate(allocations):
-        model = ResourceClaim.model_validate(claim)
+        model = ResourceClaim.model_validate(claim, context=gates.version)
         choices = {choice.name: choice for choice in _choices(snapshot, gates, model)}
         constraints = constraints_of(model, gates, matcher.attribute)
         for result in allocation.get("devices", {}).get("results", []):

@@ -276,7 +276,11 @@ def value_at(value: Any, keys: Iterable[str | int]) -> Any:
 
 
 def text_schema(
-    validate: Callable[[Any], Any], *, accepts_numbers: bool = False, metadata: dict[str, Any] | None = None
+    validate: Callable[..., Any],
+    *,
+    accepts_numbers: bool = False,
+    metadata: dict[str, Any] | None = None,
+    sees_context: bool = False,
 ) -> CoreSchema:
     """Return the pydantic schema of a value that is a string in JSON.
 
@@ -284,11 +288,15 @@ def text_schema(
         validate: converts the input of a model to the value; raises ValueError.
         accepts_numbers: the JSON schema also allows numbers.
         metadata: of the schema, by which readers of schemas recognize it.
+        sees_context: ``validate`` also takes pydantic's ValidationInfo.
     """
     accepted: CoreSchema = core_schema.str_schema()
     if accepts_numbers:
         accepted = core_schema.union_schema([accepted, core_schema.float_schema()])
-    return core_schema.no_info_plain_validator_function(
+    validator = (
+        core_schema.with_info_plain_validator_function if sees_context else core_schema.no_info_plain_validator_function
+    )
+    return validator(
         validate,
         json_schema_input_schema=accepted,
         metadata=metadata,

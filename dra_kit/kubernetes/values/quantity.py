@@ -1,7 +1,8 @@
 """Quantities such as ``80Gi``, and the field type for quantities in an author's config.
 
-An :class:`Amount` is exact, with the integer arithmetic of Kubernetes' quantities, which changed in 1.38: int64 results
-stop at their limits instead of wrapping around, and digits beyond the 29th are rounded up.
+An :class:`Amount` has the integer arithmetic of Kubernetes' quantities, which changed in 1.38: int64 results stop at
+their limits instead of wrapping around, and digits beyond the 29th are rounded up. Before, quantities are exact; here,
+up to 4,000 digits, so that no number takes unlimited time or memory, and no operation fails.
 Source: k8s.io/apimachinery 0.37 and 0.38.0-beta.0, ``pkg/api/resource``.
 """
 
@@ -28,6 +29,8 @@ NANO: Final = -9
 MILLI: Final = -3
 # With more digits, str() of an int fails in Python (from 4,300 on) and arithmetic is slow.
 MAX_DIGITS: Final = 4000
+_SUM_DIGITS: Final = MAX_DIGITS - NANO + 1
+"""The digits of a sum that are kept: those of the longest number, billionths included, and one that is carried."""
 _SIGNIFICANT_DIGITS: Final = {10: 29, 2: 70}
 """How many digits a bounded quantity has, by the base of its suffix."""
 _MAX_GAP: Final = 29
@@ -91,41 +94,48 @@ class Amount(NamedTuple):
         return _scale_int64_up(self.unscaled, shift)
 
     def whole(self) -> tuple[int, bool]:
-        """Return the number rounded away from zero to an integer, and whether it is exact."""
+        """Return an integer, and whether it is the number; 0 in place of one of more than 4,000 digits."""
+        if self.exponent + self.digits > _SUM_DIGITS:
+            return 0, self.unscaled == 0
         if self.exponent >= 0:
             return self._aligned(0), True
-        divisor = 10**-self.exponent
-        return divide_up(self.unscaled, divisor), self.unscaled % divisor == 0
+        return divide_up(self.unscaled, 10**-self.exponent), self.is_multiple(0)
+
+    def is_multiple(self, exponent: int) -> bool:
+        """Return whether the number is a multiple of ``10**exponent``."""
+        power = exponent - self.exponent
+        # a number has fewer digits than bits, and so no larger power divides it
+        return power <= 0 or self.unscaled % 10 ** min(power, self.unscaled.bit_length()) == 0
 
     def plus(self, other: Amount, *, bounded: bool = False) -> Amount:
-        """Return the exact sum, in int64 form if both have it and the sum fits, else in decimal form.
+        """Return the sum, in int64 form if both have it and the sum fits, else in decimal form.
+
+        It is exact up to 4,000 digits; beyond, the numbers are rounded away from zero.
 
         Args:
             other: what to add.
             bounded: whether the finer number is rounded away from zero if it ends more than 29 powers of ten below the
                 other, as since 1.38.
-
-        Raises:
-            OverflowError: the sum would have more than 4,000 digits.
         """
-        if not bounded:
-            return self._exact_sum(other)
-        if self.unscaled and other.unscaled:
-            coarse: Amount = self._rounded_to(other.exponent - _MAX_GAP)
-            return coarse._exact_sum(other._rounded_to(self.exponent - _MAX_GAP))
-        present = other if self.unscaled == 0 else self
-        return present._replace(is_decimal=self.is_decimal or other.is_decimal)
+        is_decimal = self.is_decimal or other.is_decimal
+        present = [number for number in (self, other) if number.unscaled]
+        if len(present) < 2 and (bounded or not is_decimal):
+            return (present or [self])[0]._replace(is_decimal=is_decimal)
+        least = max((number.exponent + number.digits for number in present), default=NANO) - _SUM_DIGITS
+        ends = (other.exponent - _MAX_GAP, self.exponent - _MAX_GAP) if bounded else (least, least)
+        left: Amount = self._rounded_to(max(ends[0], least))
+        return left._exact_sum(other._rounded_to(max(ends[1], least)))
+
+    @property
+    def digits(self) -> int:
+        """The number of digits before the power of ten, or one more; 1 for zero."""
+        return self.unscaled.bit_length() * 30103 // 100000 + 1  # log10(2), rounded up
 
     def _rounded_to(self, exponent: int) -> Amount:
         """Return the number rounded away from zero to a multiple of ``10**exponent``."""
         return self if self.exponent >= exponent else _divided(self.unscaled, exponent - self.exponent, exponent)
 
     def _exact_sum(self, other: Amount) -> Amount:
-        if not self.is_decimal and not other.is_decimal:
-            if other.unscaled == 0:
-                return self
-            if self.unscaled == 0:
-                return other
         exponent = min(self.exponent, other.exponent)
         left, right = self._aligned(exponent), other._aligned(exponent)
         total = left + right
@@ -138,21 +148,14 @@ class Amount(NamedTuple):
 
     def without_trailing_zeros(self, multiple_of: int) -> tuple[int, int]:
         """Return (unscaled, exponent) with the largest exponent that is a multiple of ``multiple_of``; not for zero."""
-        unscaled, exponent = self.unscaled, self.exponent
-        while unscaled % 10 == 0:
-            unscaled //= 10
-            exponent += 1
+        text = str(self.unscaled)
+        digits = text.rstrip("0")
+        exponent = self.exponent + len(text) - len(digits)
         surplus = exponent % multiple_of
-        return unscaled * 10**surplus, exponent - surplus
+        return int(digits) * 10**surplus, exponent - surplus
 
     def _aligned(self, exponent: int) -> int:
-        gap = self.exponent - exponent
-        if self.unscaled == 0 or gap == 0:
-            return self.unscaled
-        # a digit takes more than three bits
-        if gap + self.unscaled.bit_length() // 3 > MAX_DIGITS:
-            raise OverflowError(f"the exponents of the quantities differ by {gap}: their sum is too long to compute")
-        return int(self.unscaled * 10**gap)
+        return self.unscaled and int(self.unscaled * 10 ** (self.exponent - exponent))
 
 
 def _divided(unscaled: int, power: int, exponent: int) -> Amount:
@@ -236,13 +239,15 @@ class Quantity:
     at ``2**63 - 1``.
 
     Fields of pydantic models accept a Quantity, a string (with surrounding white space, as Kubernetes does in JSON) or
-    a number, and are dumped as the canonical string in every mode. pydantic's limits apply to them:
+    a number, and are dumped as the canonical string in every mode; the ``context`` of a validation is the
+    KubernetesVersion that is meant, if it is not the newest. pydantic's limits apply to them:
     ``memory: dra.Quantity = Field(ge="1Gi", le="80Gi", multiple_of="1Mi")``. Limits are texts, numbers or quantities.
 
     Args:
         value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
         version: the Kubernetes release whose limits apply. Since 1.38, int64 results stop at the limits of int64, and
-            numbers are rounded away from zero to 29 digits. A value that is a quantity already keeps its own limits.
+            numbers are rounded away from zero to 29 digits; before, to 4,000. A value that is a quantity already keeps
+            its own limits.
 
     Raises:
         ValueError: the text is not a quantity (InvalidQuantity, which has the kind of the problem).
@@ -319,14 +324,14 @@ class Quantity:
         return self._amount.as_int64()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the number has no fraction."""
+        return self._amount.is_multiple(0)
+
+    @property
     def as_decimal(self) -> Decimal:
         """The exact number."""
         return self._amount.as_decimal()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it has no fraction, however large it is: a remainder of decimals is limited to 28 digits."""
-        return self.as_decimal == self.as_decimal.to_integral_value()
 
     @property
     def approximate_float(self) -> float:
@@ -404,7 +409,7 @@ class Quantity:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        return text_schema(_from_json, accepts_numbers=True, metadata=dict(QUANTITY_SCHEMA))
+        return text_schema(_from_model, accepts_numbers=True, metadata=dict(QUANTITY_SCHEMA), sees_context=True)
 
 
 _OPERANDS: Final = (Quantity, str, int, float, Decimal)
@@ -430,17 +435,21 @@ def _finite(value: _AnyQuantity) -> _AnyQuantity:
     return value
 
 
-def _from_json(value: Any) -> Quantity:
+def _from_model(value: Any, info: core_schema.ValidationInfo) -> Quantity:
+    context = info.context
+    return _from_json(value, context if isinstance(context, KubernetesVersion) else NEWEST)
+
+
+def _from_json(value: Any, version: KubernetesVersion = NEWEST) -> Quantity:
     if isinstance(value, str):
-        return _from_text(value)
-    if isinstance(value, float):
-        return Quantity(repr(value))
-    return Quantity(value)
+        read = _from_text if len(value) <= MAX_DIGITS else _from_text.__wrapped__  # few long texts would fill memory
+        return read(value, version)
+    return Quantity(repr(value) if isinstance(value, float) else value, version)
 
 
 @lru_cache(maxsize=_TEXTS)
-def _from_text(text: str) -> Quantity:
-    return Quantity(text.strip(WHITE_SPACE))
+def _from_text(text: str, version: KubernetesVersion) -> Quantity:
+    return Quantity(text.strip(WHITE_SPACE), version)
 
 
 def _text_of(value: str | int | Decimal) -> str:
@@ -495,11 +504,7 @@ def _parse(text: str, *, bounded: bool) -> tuple[Amount, QuantityFormat, str | N
 
     if not (zeros or integer or fraction):
         raise InvalidQuantity(f"{_shown(text)} is not a quantity: the number before the suffix is missing", "numeric")
-    dropped = 0
-    if bounded:
-        digits, dropped = _significant(digits, _SIGNIFICANT_DIGITS[base])
-    elif len(digits) + (max(exponent, 0) if base == 10 else 0) > MAX_DIGITS:
-        raise InvalidQuantity(f"{_shown(text)} has more than {MAX_DIGITS} digits", "numeric")
+    digits, dropped = _significant(digits, _SIGNIFICANT_DIGITS[base] if bounded else MAX_DIGITS)
     scale = dropped - len(fraction)
     if base == 10:
         magnitude = _round_to_nano(int(digits), exponent + scale, bounded=bounded)
@@ -561,17 +566,16 @@ def _as_bytes(text: str) -> str:
 
 
 def _round_to_nano(unscaled: int, exponent: int, *, bounded: bool) -> Amount:
-    """Round a non-negative number up to whole billionths, in decimal form; a bounded one keeps its exponent."""
-    surplus = exponent - NANO
+    """Round a non-negative number up to whole billionths, in decimal form; a bounded or long one keeps its exponent."""
     if unscaled == 0:
         return Amount(0, max(exponent, NANO), is_decimal=True)
-    if bounded:
-        if surplus >= 0:
-            return Amount(unscaled, min(exponent, _MAX_EXPONENT), is_decimal=True)
+    surplus = exponent - NANO
+    if surplus < 0:
         return _divided(unscaled, -surplus, NANO)
-    if surplus >= 0:
-        return Amount(unscaled * 10**surplus, NANO, is_decimal=True)
-    return Amount(divide_up(unscaled, 10 ** min(-surplus, MAX_DIGITS)), NANO, is_decimal=True)
+    amount = Amount(unscaled, min(exponent, _MAX_EXPONENT), is_decimal=True)
+    if bounded or surplus + amount.digits > _SUM_DIGITS:
+        return amount
+    return Amount(unscaled * 10**surplus, NANO, is_decimal=True)
 
 
 def _canonical(amount: Amount, suffixes: QuantityFormat, *, bounded: bool) -> str:
@@ -583,14 +587,12 @@ def _canonical(amount: Amount, suffixes: QuantityFormat, *, bounded: bool) -> st
     if amount.unscaled == 0:
         return "0"
     if suffixes == "BinarySI":
+        # before 1.38, Kubernetes writes all the digits; here a long number gets a power of ten
         number, exact = amount.whole()
         if exact and abs(number) >= 1024:
-            power = 0
-            while number % 1024 == 0:
-                number //= 1024
-                power += 10
+            power = ((number & -number).bit_length() - 1) // 10 * 10
             if power in _BINARY_BY_EXPONENT or power == 0 or not bounded:
-                return f"{number}{_BINARY_BY_EXPONENT.get(power, '')}"
+                return f"{number >> power}{_BINARY_BY_EXPONENT.get(power, '')}"
         suffixes = "DecimalSI"
     number, exponent = amount.without_trailing_zeros(multiple_of=3)
     if suffixes == "DecimalSI" and (exponent in _DECIMAL_BY_EXPONENT or not bounded):

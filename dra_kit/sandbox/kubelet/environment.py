@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -125,8 +124,11 @@ def resource_value(container: ObjectView, reference: Mapping[str, Any], node: No
         raise KubeletError(f"unsupported container resource : {reference['resource']}")
     given = (container.get("resources") or {}).get(kind) or {}
     default = node.allocatable.get(resource, "0") if kind == "limits" else "0"
-    divisor = Quantity(reference.get("divisor") or "1").as_decimal or 1
-    return str(math.ceil(Quantity(given.get(resource, default)).as_decimal / divisor))
+    amount, divisor = (
+        quantity.milli_value if resource == "cpu" else quantity.value
+        for quantity in (Quantity(given.get(resource, default)), Quantity(reference.get("divisor") or "1"))
+    )
+    return str(-(-amount // (divisor or (1000 if resource == "cpu" else 1))))
 
 
 async def _referenced(

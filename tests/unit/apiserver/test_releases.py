@@ -439,3 +439,94 @@ async def test_pod_takes_labels_of_its_binding_and_loses_its_nomination_since_1_
     assert bound["spec"]["nodeName"] == "node-1"
     assert bound["metadata"].get("labels", {}) == labels
     assert bound["status"].get("nominatedNodeName") == nominated
+
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+LONG = f"{'1' * 29}e4000"
+SCALED = f"{'9' * 30}e999999"
+BEYOND = "must not be larger than 9223372036854775807"
+
+
+def shared_slice(value: str, policy: dict[str, object] | None = None) -> dict[str, object]:
+    capacity = {"value": value, **({} if policy is None else {"requestPolicy": policy})}
+    device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": capacity}}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, "devices": [device]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s", "resourceVersion": ""},
+        "spec": spec,
+    }
+
+
+def ranged(lowest: str, default: str = "", **limits: str) -> dict[str, object]:
+    return {"default": default or lowest, "validRange": {"min": lowest, **limits}}
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+@pytest.mark.parametrize(
+    ("value", "policy", "problem"),
+    [
+        (LONG, None, ""),
+        (SCALED, None, ""),
+        ("1e2147483647", None, ""),
+        ("9" * 5000, {"default": "1", "validValues": ["1", "9" * 4999]}, ""),
+        ("1e2147483647", {"default": "1", "validValues": ["1", "1e2147483646"]}, ""),
+        ("1e30", ranged("1", max="1e28"), ""),
+        ("1e30", ranged("1", max="1e28", step="1"), BEYOND),
+        ("1e5001", ranged("1", step="1e5000"), BEYOND),
+        ("1e2147483647", ranged("1", step="1e2147483646"), BEYOND),
+        ("1e2147483646", ranged("1", step="1e2147483647"), "is larger than capacity value: 1e2147483646"),
+    ],
+    ids=["digits", "scaled", "largest", "values", "values-largest", "range", "step", "sum", "sum-largest", "above"],
+)  # fmt: skip
+async def test_server_judges_quantities_of_any_size(
+    version: str, value: str, policy: dict[str, object] | None, problem: str
+) -> None:
+    async with server_of(version) as http:
+        status, answer, _ = await http("POST", SLICES, shared_slice(value, policy))
+
+        assert (status, problem in answer.get("message", "")) == (422 if problem else 201, True), answer
+        if not problem:
+            answer["spec"]["pool"]["generation"] = 2
+            status, changed, _ = await http("PUT", f"{SLICES}/s", answer)
+            assert (status, changed["metadata"]["generation"]) == (200, 2), changed
+
+
+@pytest.mark.parametrize("version", ["1.36", "1.37", "1.38"])
+@pytest.mark.parametrize("amount", [LONG, SCALED, "9" * 5000, "1e2147483647"], ids=["long", "scaled", "digits", "e"])
+async def test_claims_and_pods_may_ask_for_any_amount(version: str, amount: str) -> None:
+    exactly = {"deviceClassName": "c", "capacity": {"requests": {"memory": amount}}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    }
+    asking = pod()
+    asking["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": amount, "memory": amount}}
+
+    async with server_of(version) as http:
+        answers = [await http("POST", CLAIMS, claim), await http("POST", PODS, asking)]
+
+    assert [status for status, _, _ in answers] == [201, 201], answers
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "shown"),
+    [
+        ("1.36", ["0", "10E"], "0"), ("1.37", ["0", "10E"], "0"), ("1.38", ["0", "10E"], ""),
+        ("1.37", ["10E", "20E"], "0"), ("1.38", ["10E", "20E"], "9223372036854775807"),
+    ],
+)  # fmt: skip
+async def test_valid_values_are_compared_as_in_the_servers_release(version: str, values: list[str], shown: str) -> None:
+    release = Release.parse(version).without("DRAFractionalCapacityRange")
+    body = shared_slice("100E", {"default": values[0], "validValues": values})
+
+    async with ApiServer(release=release) as server, aiohttp.ClientSession() as session:
+        status, answer, _ = await Http(session, server.url)("POST", SLICES, body)
+
+    assert status == (422 if shown else 201)
+    assert (f'validValues[1]: Duplicate value: "{shown}"' in answer.get("message", "")) is bool(shown)

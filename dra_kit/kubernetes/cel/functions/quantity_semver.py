@@ -57,15 +57,12 @@ def _as_integer(value: Quantity) -> int:
 
 def _computed(value: Quantity, other: Any, *, negative: bool) -> ComputedQuantity:
     right = other if isinstance(other, Quantity) else Quantity.from_int64(other)
-    try:
-        if negative and other == INT_MIN and value.as_int64 is not None and not value.bounded:
-            # before 1.38, Go negates the smallest int64 to itself, if no overflow is detected
-            total = value + right
-            if total.as_int64 is not None:
-                return ComputedQuantity(total)
-        return ComputedQuantity(value - right if negative else value + right)
-    except OverflowError as error:
-        raise EvaluationFailure(str(error), "arithmetic") from None
+    if negative and other == INT_MIN and value.as_int64 is not None and not value.bounded:
+        # before 1.38, Go negates the smallest int64 to itself, if no overflow is detected
+        total = value + right
+        if total.as_int64 is not None:
+            return ComputedQuantity(total)
+    return ComputedQuantity(value - right if negative else value + right)
 
 
 @LIBRARY.method("quantity_add_int", "add(quantity, int) -> quantity")

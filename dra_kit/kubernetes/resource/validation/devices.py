@@ -34,7 +34,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_one_term,
     validate_taint,
 )
-from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.kubernetes.values.quantity import MAX_DIGITS, MILLI, Quantity
 from dra_kit.kubernetes.values.semver import Version
 
 VALID_VALUES_MAX: Final = 10
@@ -101,7 +101,7 @@ def _validate_values(
             errors.append(invalid(f"{where}[{i}]", value, detail))
         key = value if fractional else value.value
         if key in seen:
-            shown = f"{value.as_decimal:f}" if fractional else str(value.value)
+            shown = _all_digits(value) if fractional else str(value.value)
             errors.append(duplicate(f"{where}[{i}]", shown))
         seen.add(key)
     if policy.default not in values:
@@ -185,8 +185,14 @@ def _validate_step(
 
 def _has_thousandths(quantity: Quantity) -> bool:
     """Return whether an amount is a whole number of thousandths, in 64 bits."""
-    amount = quantity.as_decimal * 1000
-    return abs(amount) <= _INT64_MAX and not amount % 1
+    milli = quantity.amount.scaled_int64(MILLI, bounded=True)
+    return Quantity(f"{milli}m") == quantity
+
+
+def _all_digits(quantity: Quantity) -> str:
+    """Return a number as Kubernetes shows a key of a set; one that is too long to read with a power of ten."""
+    number = quantity.as_decimal
+    return f"{number:f}" if number.adjusted() < MAX_DIGITS else str(quantity)
 
 
 def _beyond_int64(quantity: Quantity) -> str:

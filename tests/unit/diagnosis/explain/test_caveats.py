@@ -79,7 +79,7 @@ def test_allocated_device_with_an_evicting_taint_is_reported() -> None:
     lunch = held("lunch", "a")
     where = cluster(slice_of(pizza("a", taints=[FLAKY])), claims=[lunch])
 
-    found = ClaimExplainer(where).explain(model_of_claim(lunch))
+    found = ClaimExplainer(where).explain(model_of_claim(lunch, where.gates))
 
     assert found.outcome == "allocated"
     assert "the device taint eviction controller deletes pods that have the device" in found.blockers[0]

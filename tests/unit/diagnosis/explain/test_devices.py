@@ -131,6 +131,7 @@ def test_the_total_is_reported_for_a_device_without_consumers() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 
     assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi requested, it has 80Gi"]}
+    assert texts(where, asking(memory="7e3000")) == {"a": ["memory is short by 7e3000: 7e3000 requested, it has 80Gi"]}
     [reason] = verdicts(where, asking(memory="81Gi"))["a"].reasons
     assert (reason.brief, reason.found, reason.wanted) == ("short of memory", "has 80Gi", "< 81Gi")
 

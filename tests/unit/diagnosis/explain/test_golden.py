@@ -63,7 +63,7 @@ def test_a_claim_fits_where_the_allocator_allocates_it(line: Line) -> None:
         else:
             expected = "does-not-fit" if allocated is None else "fits"
 
-        explanation = explainer.explain(model_of_claim(claim))
+        explanation = explainer.explain(model_of_claim(claim, explainer.cluster.gates))
 
         assert explanation.outcome == expected
         assert explanation.good or explanation.blockers
@@ -73,7 +73,7 @@ def test_a_claim_fits_where_the_allocator_allocates_it(line: Line) -> None:
 def test_a_device_fits_exactly_if_the_allocator_can_choose_it(line: Line) -> None:
     explainer = ClaimExplainer(cluster_of(line))
     for claim in line["scenario"]["claims"]:
-        for request in explainer.explain(model_of_claim(claim)).requests:
+        for request in explainer.explain(model_of_claim(claim, explainer.cluster.gates)).requests:
             for judged in request.choices:
                 for verdict in judged.devices:
                     assert verdict.fits == can_choose(line, claim, judged, verdict.id), (judged.name, verdict)

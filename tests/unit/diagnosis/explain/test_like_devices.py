@@ -103,7 +103,7 @@ def test_each_node_has_the_outcome_that_the_allocator_has(
     found: list[tuple[Document, str]], first: Document, second: Document
 ) -> None:
     where = world(found)
-    wanted = model_of_claim(claim(first, {**second, "name": "s"}))
+    wanted = model_of_claim(claim(first, {**second, "name": "s"}), where.gates)
 
     for outcome in ClaimExplainer(where).explain(wanted).nodes:
         expected: NodeOutcome

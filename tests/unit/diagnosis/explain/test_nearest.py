@@ -91,7 +91,7 @@ def test_remedies_that_name_a_claim_each_count_as_one_change() -> None:
     requests = [naming_claims(each) for each in explain(where, wanted).requests]
 
     [miss] = suggest_changes(
-        model_of_claim(wanted), requests, AllocationTrials(where, CelEvaluator(), WorkBudget(devices=2))
+        model_of_claim(wanted, where.gates), requests, AllocationTrials(where, CelEvaluator(), WorkBudget(devices=2))
     )
 
     assert miss.change.startswith("once default/")

@@ -68,7 +68,7 @@ def cluster(
 
 
 def explain(where: ClusterView, wanted: Document) -> ClaimExplanation:
-    return ClaimExplainer(where).explain(model_of_claim(wanted))
+    return ClaimExplainer(where).explain(model_of_claim(wanted, where.gates))
 
 
 def verdicts(where: ClusterView, wanted: Document) -> dict[str, DeviceVerdict]:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.errors import AllocationError, Unsupported
+from dra_kit.kubernetes.allocator.devices import to_nano
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 from dra_kit.kubernetes.values.quantity import Quantity
 from tests.unit.kubernetes.allocator.cluster import (
@@ -291,3 +294,71 @@ def test_pruned_search_finds_first_solution(
     world = AllocatorState(slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}])
     found = names(allocate(world, claim(*asked, constraints=[{kind: NUMA, "requests": covered}]), gates=gates))
     assert found == (None if expected is None else [expected])
+
+
+amounts = st.builds(
+    "{}{}e{}".format,
+    st.sampled_from(["", "-"]),
+    st.sampled_from(["0", "1", "3", "9" * 18, "1" * 29, "7" * 4000, "9" * 5000]),
+    st.sampled_from([-(2**31) + 1, -9, 0, 18, 3990, 4000, 5000, 300_000, 2**31 - 1]),
+)
+VERSIONS = [Release.parse("1.37").version, Release.parse("1.38").version]
+
+
+@given(st.sampled_from(VERSIONS), st.lists(amounts, min_size=1, max_size=8))
+def test_billionths_of_any_amount_have_4000_digits_and_keep_the_order(
+    version: KubernetesVersion, written: list[str]
+) -> None:
+    ordered = sorted(Quantity(text, version) for text in written)
+
+    nanos = [to_nano(quantity) for quantity in ordered]
+
+    assert nanos == sorted(nanos)
+    assert -(10**4000) <= nanos[0] <= nanos[-1] <= 10**4000
+
+
+@given(st.sampled_from(VERSIONS), amounts, amounts, amounts, st.sampled_from([{}, {"step": "1"}, {"step": "1500m"}]))
+def test_capacities_and_counters_of_any_amount_are_allocated_or_refused(
+    version: KubernetesVersion, offered: str, asked: str, drawn: str, step: Document
+) -> None:
+    gates = AllocatorRules.of(Release.alpha(version).also("DRAFractionalCapacityRange"))
+    policy = {"default": "1", "validRange": {"min": "0", "max": offered, **step}}
+    shared = device(
+        "shared",
+        allowMultipleAllocations=True,
+        capacity={"memory": {"value": offered, "requestPolicy": policy}},
+        consumesCounters=[{"counterSet": "set", "counters": {"c": {"value": drawn}}}],
+    )
+    sets = {"sharedCounters": [{"name": "set", "counters": {"c": {"value": offered}}}]}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    slices = [slice_of(shared, pool=pool), slice_of(name="slice-2", pool=pool, **sets)]
+    world = AllocatorState(slices=slices, classes=[{"metadata": {"name": "any"}}], version=version)
+    wanted = claim(request(capacity={"requests": {"memory": asked}}))
+
+    found: list[AllocationResult] | None = None
+    with suppress(AllocationError):
+        found = allocate(world, wanted, gates=gates)
+
+    assert names(found) in (None, [["shared"]])
+    for allocation in found or ():
+        world.allocate(allocation)
+        world.deallocate(allocation)
+
+
+def test_scheduler_reads_quantities_in_its_own_release() -> None:
+    policy = {"default": "1", "validRange": {"min": "0", "step": "10E"}}
+    shared = device(
+        "shared", allowMultipleAllocations=True, capacity={"memory": {"value": "100E", "requestPolicy": policy}}
+    )
+    wanted = claim(request(capacity={"requests": {"memory": "1"}}))
+    kinds = []
+    for version in VERSIONS:
+        gates = AllocatorRules.of(Release.alpha(version))
+        world = AllocatorState(slices=[slice_of(shared)], classes=[{"metadata": {"name": "any"}}], version=version)
+        try:
+            kinds.append(str(names(allocate(world, wanted, gates=gates))))
+        except (AllocationError, Unsupported) as error:
+            kinds.append(type(error).__name__)
+
+    # before 1.38, the int64 of 10E is 0, which cannot be a step; since, it is the largest int64
+    assert kinds == ["Unsupported", "[['shared']]"]

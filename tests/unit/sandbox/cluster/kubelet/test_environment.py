@@ -77,6 +77,14 @@ async def test_resources_are_rounded_up_and_limited_by_the_node(resource: str, d
     assert await variables(entry, resources=resources) == {"X": value}
 
 
+async def test_largest_amount_is_written_as_an_int64() -> None:
+    entry = {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory"}}}
+
+    found = await variables(entry, resources={"limits": {"memory": "1e2147483647"}})
+
+    assert -(2**63) <= int(found["X"]) < 2**63
+
+
 async def test_config_maps_and_secrets() -> None:
     assert await variables(
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "menu", "key": "PIZZA"}}},
