@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra_kit.apiserver.admission import quotas
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
@@ -20,6 +21,7 @@ from dra_kit.client.resources import (
     RESOURCE_CLAIMS,
     Resource,
 )
+from dra_kit.diagnosis.explain.cluster import reduced
 from dra_kit.errors import Forbidden
 from dra_kit.kubernetes.release import Release
 from tests.unit.apiserver.conftest import claim, config_map, namespace, pod
@@ -220,6 +222,76 @@ async def test_a_claim_for_extended_resources_is_not_counted_beside_its_pod(clie
     assert f"exceeded quota: limits, requested: {name}=1" in await refusal(
         client, RESOURCE_CLAIMS, of("more", exactly("a"))
     )
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [
+        {"scopes": ["Terminating"]},
+        {"scopes": ["PriorityClass"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}},
+        {},
+    ],
+    ids=["terminating", "any class", "a class", "all pods"],
+)
+async def test_of_a_saved_quota_what_is_deleted_is_taken_from_its_status(scopes: Object) -> None:
+    hard = {"pods": "9", "requests.example.com/gpu": "9"}
+    amounts = {"resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}}
+    spec = {"priorityClassName": "high", "priority": 100, "activeDeadlineSeconds": 600, "nodeName": "node-1"}
+    status = {"hard": hard, "used": {"pods": "5", "requests.example.com/gpu": "7"}}
+    server = ApiServer(release=Release.alpha())
+    for name in ("one", "two"):
+        running = {**pod(name, container=amounts, spec=spec), "status": {"phase": "Running"}}
+        running["metadata"] |= {"uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        server.api.storage.create("pods", f"default/{name}", reduced("Pod", running))
+    saved = quota(hard, **scopes) | {"status": status}
+    saved["metadata"] |= {"uid": "limits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    server.api.storage.create("resourcequotas", "default/limits", reduced("ResourceQuota", saved))
+    server.enforce_quotas()
+    async with server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        assert await used(client) == {"pods": "5", "requests.example.com/gpu": "7"}
+
+        await client.delete(PODS, "one", "default", grace_period_seconds=0)
+
+        assert await used(client) == {"pods": "4", "requests.example.com/gpu": "6"}
+
+
+async def test_a_class_that_gets_an_extended_resource_counts_for_the_claims_there_are(client: Client) -> None:
+    name = "requests.example.com/gpu"
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}, "spec": {},
+    }  # fmt: skip
+    await client.create(DEVICE_CLASSES, device_class)
+    await client.create(QUOTAS, quota({name: "3", "pods": "1"}))
+    await client.create(RESOURCE_CLAIMS, of("own", exactly("a", 2)))
+    assert await used(client) == {name: "0", "pods": "0"}
+
+    change = {"spec": {"extendedResourceName": "example.com/gpu"}}
+    await client.patch(DEVICE_CLASSES, "gpu.example.com", change)
+
+    assert await used(client) == {name: "2", "pods": "0"}
+
+
+async def test_of_extended_resources_only_what_a_change_concerns_is_counted_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, amounts = "requests.example.com/gpu", {"example.com/gpu": "1"}
+    await client.create(QUOTAS, quota({name: "50"}))
+    for number in range(20):
+        await client.create(PODS, using(f"pod-{number}", requests=amounts, limits=amounts))
+    counted: list[str] = []
+    before = quotas._usage_of_pod
+
+    def counting(obj: Object) -> Mapping[str, Any]:
+        counted.append(obj["metadata"]["name"])
+        return before(obj)
+
+    monkeypatch.setattr(quotas, "_usage_of_pod", counting)
+    first = await client.get(PODS, "pod-0", "default")
+    await client.update(PODS, {**first, "status": {**first["status"], "phase": "Succeeded"}}, subresource="status")
+
+    assert await used(client) == {name: "19"}
+    assert set(counted) == {"pod-0"}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=12), st.integers(0, 6))
