@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.diagnosis.explain.cluster import reduced
-from dra_kit.errors import Forbidden
+from dra_kit.errors import Forbidden, Invalid
 from dra_kit.kubernetes.release import Release
 from tests.unit.apiserver.conftest import claim, config_map, namespace, pod
 
@@ -332,3 +333,56 @@ async def test_templates_are_counted_as_objects_alone(client: Client) -> None:
     await client.create(RESOURCE_CLAIM_TEMPLATES, template)
 
     assert await used(client) == {"count/resourceclaimtemplates.resource.k8s.io": "1", DEVICES: "0"}
+
+
+_PRIORITY = {"scopeName": "PriorityClass", "operator": "In"}
+
+
+@pytest.mark.parametrize(
+    ("hard", "spec", "problem"),
+    [
+        ({"pods": "-1"}, {}, 'spec.hard[pods]: Invalid value: "-1": must be greater than or equal to 0'),
+        ({"pods": "1.5"}, {}, 'spec.hard[pods]: Invalid value: "1500m": must be an integer'),
+        ({"example.com/gpu": "0.5"}, {}, "spec.hard[example.com/gpu]: .*: must be an integer"),
+        ({"gpus": "1"}, {}, 'spec.hard[gpus]: Invalid value: "gpus": must be a standard resource for quota'),
+        ({"count/": "1"}, {}, 'spec.hard[count/]: Invalid value: "count/": name part must be non-empty'),
+        ({"count/a/b": "1"}, {}, 'spec.hard[count/a/b]: Invalid value: "count/a/b": a valid label key'),
+        ({"pods": "1"}, {"scopes": ["Foo"]}, "spec.scopes: Invalid value: .*: unsupported scope"),
+        ({"services": "1"}, {"scopes": ["BestEffort"]}, "spec.scopes: .*: unsupported scope applied to resource"),
+        ({"pods": "1"}, {"scopes": ["BestEffort", "NotBestEffort"]}, "spec.scopes: .*: conflicting scopes"),
+        (
+            {"pods": "1"},
+            {"scopeSelector": {"matchExpressions": [_PRIORITY]}},
+            "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value",
+        ),
+        (
+            {"pods": "1"},
+            {"scopeSelector": {"matchExpressions": [{**_PRIORITY, "scopeName": "Terminating", "values": ["a"]}]}},
+            "spec.scopeSelector.matchExpressions.operator: .*: must be 'Exists' when scope is",
+        ),
+        (
+            {"pods": "1"},
+            {"scopeSelector": {"matchExpressions": [{**_PRIORITY, "operator": "Gt", "values": ["1"]}]}},
+            "spec.scopeSelector.matchExpressions.operator: .*: not a valid selector operator",
+        ),
+    ],
+)
+async def test_an_impossible_quota_is_rejected(
+    client: Client, hard: Mapping[str, str], spec: Object, problem: str
+) -> None:
+    pattern = ".*".join(map(re.escape, problem.split(".*")))
+
+    with pytest.raises(Invalid, match=pattern):
+        await client.create(QUOTAS, quota(hard, **spec))
+
+
+async def test_usual_quotas_are_accepted_and_their_scopes_stay(client: Client) -> None:
+    hard = {
+        "pods": "1", "requests.example.com/gpu": "1", "count/widgets.example.com": "1", DEVICES: "2",
+        "hugepages-2Mi": "1Gi", "requests.hugepages-2Mi": "1Gi", "limits.cpu": "500m", "requests.storage": "1Gi",
+    }  # fmt: skip
+    await client.create(QUOTAS, quota(hard))
+    await client.create(QUOTAS, quota({"pods": "1"}, "short", scopes=["Terminating"]))
+
+    with pytest.raises(Invalid, match=r"spec.scopes: .*: field is immutable"):
+        await client.patch(QUOTAS, "short", {"spec": {"scopes": ["NotTerminating"]}}, "default")
