@@ -17,6 +17,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.storage import StorageChange, StoredObject
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, is_terminal
 from dra_kit.kubernetes.resource.validation.claim_status import RESULTS_MAX
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION, IMPLICIT_RESOURCE
@@ -67,23 +68,26 @@ class QuotaAdmission:
             return
         if old is not None and not _changes_usage(kind.resource, obj, old):
             return
-        usage: Mapping[str, Quantity] | None = None
-        for _, quota in self._quotas(target.namespace):
-            counted = self._counted(kind.resource, quota)
-            if not counted or not _matches(kind.resource, quota, obj):
-                continue
-            if usage is None:
-                usage = self._usage(kind.resource, obj)
+        concerned = [
+            (quota, counted)
+            for _, quota in self._quotas(target.namespace)
+            if (counted := self._counted(kind.resource, quota)) and _matches(kind.resource, quota, obj)
+        ]
+        if not concerned:
+            return
+        usage = self._usage(kind.resource, obj)
+        problems = [
+            f"failed quota: {quota['metadata']['name']}: {missing}"
+            for quota, counted in concerned
+            if (missing := _missing_amounts(kind.resource, counted, obj))
+        ]  # of all quotas, before the amounts of any
+        for quota, counted in concerned:
             delta = usage
             if old is not None and _matches(kind.resource, quota, old):
                 delta = _minus(usage, self._usage(kind.resource, old))
-            problem = _missing_amounts(kind.resource, counted, obj)
-            if problem:
-                problem = f"failed quota: {quota['metadata']['name']}: {problem}"
-            else:
-                problem = _excess(quota, {name: delta[name] for name in counted if name in delta})
-            if problem:
-                raise forbidden_object(kind.group, kind.plural, obj["metadata"]["name"], problem)
+            problems.append(_excess(quota, {name: delta[name] for name in counted if name in delta}))
+        if problem := next(filter(None, problems), ""):
+            raise forbidden_object(kind.group, kind.plural, obj["metadata"]["name"], problem)
 
     # --- usage
 
@@ -277,7 +281,8 @@ class QuotaAdmission:
             for name, number in most.items():
                 classes[name] = classes.get(name, 0) + number
         used = {f"{name}{_OF_CLASS}": Quantity(number) for name, number in classes.items()}
-        if "DRAExtendedResource" in self._api.release:
+        release = self._api.release
+        if "DRAExtendedResource" in release and release.has(Change.QUOTAS_COUNT_EXTENDED_RESOURCES):
             extended: dict[str, Quantity] = {}
             for name, number in classes.items():
                 resource = self._extended_resource(name)

@@ -24,7 +24,7 @@ from dra_kit.client.resources import (
 )
 from dra_kit.diagnosis.explain.cluster import reduced
 from dra_kit.errors import Forbidden, Invalid
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from tests.unit.apiserver.conftest import claim, config_map, namespace, pod
 
 Object = dict[str, Any]
@@ -223,6 +223,33 @@ async def test_a_claim_for_extended_resources_is_not_counted_beside_its_pod(clie
     assert f"exceeded quota: limits, requested: {name}=1" in await refusal(
         client, RESOURCE_CLAIMS, of("more", exactly("a"))
     )
+
+
+async def test_what_any_quota_demands_comes_before_the_amounts(client: Client) -> None:
+    await client.create(QUOTAS, quota({"pods": "0"}, "a"))
+    await client.create(QUOTAS, quota({"limits.cpu": "1"}, "b"))
+
+    assert "failed quota: b: must specify limits.cpu" in await refusal(client, PODS, pod("first"))
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.34", "0"), ("1.35", "2")])
+async def test_claims_count_for_extended_resources_since_1_35(version: str, expected: str) -> None:
+    name = "requests.example.com/gpu"
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.example.com"},
+        "spec": {"extendedResourceName": "example.com/gpu"},
+    }
+    server = ApiServer(release=Release.alpha(KubernetesVersion.parse(version)))
+    server.enforce_quotas()
+    async with server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        await client.create(DEVICE_CLASSES, device_class)
+        await client.create(QUOTAS, quota({name: "2"}))
+
+        await client.create(RESOURCE_CLAIMS, of("own", exactly("a", 2)))
+
+        assert await used(client) == {name: expected}
 
 
 @pytest.mark.parametrize(
