@@ -30,7 +30,7 @@ from dra_kit.client.transport import (
     Transport,
     decode_object,
     error_from_status,
-    is_incomplete,
+    is_usable,
     readable,
 )
 from dra_kit.errors import ConfigurationError, Gone, Invalid, KubeError, NotFound, Unavailable
@@ -144,7 +144,7 @@ class Client:
             at: a resource version: the objects at that version; empty for the newest state.
             keep: returns the needed part of each object, so that no more than a page of complete objects is in memory.
 
-        Objects that are nested too deeply to be read are left out, which is logged.
+        Opaque parts of DRA's objects that are nested too deeply to be read become UNREADABLE, which is logged.
 
         Raises:
             Gone: the server no longer has the state at that resource version.
@@ -165,7 +165,7 @@ class Client:
                 query = {**query, "limit": "", "continue": ""}
                 continue
             metadata = page.get("metadata") or {}
-            present = [item for item in page.get("items") or () if not is_incomplete(resource, item, mark)]
+            present = [item for item in page.get("items") or () if is_usable(resource, item, mark)]
             found = _typed(present, resource)
             items.extend(found if keep is None else map(keep, found))
             if not metadata.get("continue"):
@@ -304,8 +304,8 @@ class Client:
         A watch of a minute or longer closes up to a fifth earlier: clients that an outage has put in step would all
         reconnect at once otherwise.
         The version is that of a list, or of an earlier event. Continue with a new watch from the version of the last
-        event, bookmarks included. Namespace and selectors are as for :meth:`list`. Of an object that is nested too
-        deeply to be read, there is a bookmark, which is logged.
+        event, bookmarks included. Namespace, selectors and what is nested too deeply are as for
+        :meth:`list`.
 
         Raises:
             Gone: the resource version is too old; list again.
@@ -325,7 +325,7 @@ class Client:
             async for line in split_lines(call, content.iter_any()):
                 text, mark = readable(resource, line)
                 event = parse_watch_event(call, text)
-                if event.type != "DELETED" and is_incomplete(resource, event.object, mark):
+                if not is_usable(resource, event.object, mark) and event.type != "DELETED":
                     event = WatchEvent("BOOKMARK", event.object)  # its version alone
                 yield event
 

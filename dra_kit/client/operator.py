@@ -44,7 +44,7 @@ from dra_kit.author.calls import call_threadsafe
 from dra_kit.client.credentials import Credentials
 from dra_kit.client.informer import SHORT_WATCH_SECONDS, jittered, retry_delay
 from dra_kit.client.resources import Resource
-from dra_kit.client.transport import is_incomplete, readable
+from dra_kit.client.transport import is_usable, readable
 from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
 
 
@@ -494,11 +494,11 @@ class _ReadableResponse(aiohttp.ClientResponse):
             return await super().json(**options)
         value = json.loads(body)
         items = value.get("items") or ()
-        return {**value, "items": [item for item in items if not is_incomplete(resource, item, mark)]}
+        return {**value, "items": [item for item in items if is_usable(resource, item, mark)]}
 
 
 class _ReadableEvents:
-    """The lines of a watch, without those that are nested too deeply."""
+    """The lines of a watch, without what is nested too deeply to be read."""
 
     def __init__(self, content: aiohttp.StreamReader, resource: Resource) -> None:
         self._content = content
@@ -511,14 +511,19 @@ class _ReadableEvents:
         rest = b""
         async for data in self._content.iter_chunked(size):
             *lines, rest = (rest + data).split(b"\n")
-            if kept := [line for line in lines if line and self._is_readable(line)]:
-                yield b"".join(b"%b\n" % line for line in kept)
+            if kept := [text for line in lines if line and (text := self._readable(line))]:
+                yield b"".join(b"%b\n" % text for text in kept)
         if rest:
             yield rest
 
-    def _is_readable(self, line: bytes) -> bool:
+    def _readable(self, line: bytes) -> bytes:
+        """Return a line that can be read; empty if too much is missing."""
         text, mark = readable(self._resource, line)
-        return not mark or not is_incomplete(self._resource, json.loads(text).get("object") or {}, mark)
+        if not mark:
+            return line
+        event = json.loads(text)
+        usable = is_usable(self._resource, event.get("object") or {}, mark)
+        return json.dumps(event).encode() if usable else b""
 
 
 def _resource_at(path: str) -> Resource | None:

@@ -286,22 +286,54 @@ def readable(resource: Resource, body: bytes) -> tuple[bytes, str]:
     return json.without_deeper(body, _DEPTH, mark), mark
 
 
-def is_incomplete(resource: Resource, obj: Mapping[str, Any], mark: str) -> bool:
-    """Return whether a part of an object is missing, see :func:`readable`; log that it is left out."""
-    todo: list[Any] = [obj] if mark else []
+UNREADABLE = {"dra-kit.unreadable": "nested too deeply"}
+"""Replaces an opaque part that cannot be read; unlike an empty object, it is no default of a driver."""
+_OPAQUE_PARTS = {("opaque", "parameters"), ("devices", "data")}
+
+
+def is_usable(resource: Resource, obj: Mapping[str, Any], mark: str) -> bool:
+    """Replace the opaque parts of an object of which something is missing, see :func:`readable`, and log it.
+
+    An API server stores so many levels in opaque parts alone, so that all other fields stay as they are.
+
+    Returns:
+        whether nothing else of the object is missing.
+    """
+    is_whole, is_changed = True, False
+    todo: list[tuple[Any, str]] = [(obj, "")] if mark else []  # with the fields that they are in
     while todo:
-        value = todo.pop()
-        if isinstance(value, Mapping):
-            todo += value.values()
-        elif isinstance(value, list):
-            todo += value
-        elif value == mark:
-            metadata = obj.get("metadata") or {}
-            name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-            log.warning(
-                "an object is left out: it is nested too deeply; write its opaque parameters with fewer levels",
-                extra={"kind": resource.kind, "object": name},
-            )
+        value, place = todo.pop()
+        for key, item in list(value.items()) if isinstance(value, Mapping) else [(place, item) for item in value]:
+            if (place, key) in _OPAQUE_PARTS and isinstance(value, dict):
+                if _has(item, mark):
+                    value[key] = dict(UNREADABLE)
+                    is_changed = True
+            elif isinstance(item, Mapping | list):
+                todo.append((item, key))
+            else:
+                is_whole &= item != mark
+    if is_changed or not is_whole:
+        metadata = obj.get("metadata") or {}
+        log.warning(
+            "%s nested too deeply to be read; write them with fewer levels",
+            "opaque parameters are left out: they are" if is_whole else "an object is left out: its fields are",
+            extra={
+                "kind": resource.kind,
+                "object": "/".join(filter(None, (metadata.get("namespace"), metadata.get("name")))),
+            },
+        )
+    return is_whole
+
+
+def _has(value: Any, mark: str) -> bool:
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Mapping):
+            todo += item.values()
+        elif isinstance(item, list):
+            todo += item
+        elif item == mark:
             return True
     return False
 

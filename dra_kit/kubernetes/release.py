@@ -243,6 +243,8 @@ class Change(Enum):
     """The error of a wrong update of a pod also names the fields that may change while it has scheduling gates."""
     IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
     """An error about immutable metadata has the value null; before, the refused one."""
+    QUOTAS_COUNT_EXTENDED_RESOURCES = auto()
+    """ResourceQuotas of extended resources count claims for devices that stand for them."""
 
 
 _CHANGED: Final = {
@@ -319,6 +321,7 @@ _CHANGED: Final = {
     Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
     Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
     Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
+    Change.QUOTAS_COUNT_EXTENDED_RESOURCES: 35,
 }
 """The first minor release with each change."""
 

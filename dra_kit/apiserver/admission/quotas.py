@@ -10,13 +10,14 @@ and ``pkg/controller/resourcequota``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.storage import StorageChange, StoredObject
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, is_terminal
 from dra_kit.kubernetes.resource.validation.claim_status import RESULTS_MAX
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION, IMPLICIT_RESOURCE
@@ -35,6 +36,7 @@ _DEMANDED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory"
 """What each container must specify if a quota limits it."""
 _HUGE_PAGES: Final = "hugepages-"
 _OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+_Place: TypeAlias = tuple[str, str]  # the resource of an object, and its key
 _NONE: Final = Quantity(0)
 _ONE: Final = Quantity(1)
 
@@ -44,7 +46,13 @@ class QuotaAdmission:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._extended: dict[str, dict[_Place, dict[str, Quantity]]] = {}
+        """By quota, what each object uses of extended resources, as it is counted: it depends on other objects, too."""
+        self._claims: dict[str, set[str]] = {}  # those that stand for extended resources of a pod, by its key
         storage = api.storage
+        for key, stored in storage.items(RESOURCE_CLAIMS.full_name):
+            if owner := _owner_key(stored.object):
+                self._claims.setdefault(owner, set()).add(key)
         for key, stored in list(storage.items(QUOTAS)):
             self._recount(key, stored.object, trust=True)
         storage.listen("*", self._changed)
@@ -60,37 +68,46 @@ class QuotaAdmission:
             return
         if old is not None and not _changes_usage(kind.resource, obj, old):
             return
-        usage: Mapping[str, Quantity] | None = None
-        for _, quota in self._quotas(target.namespace):
-            counted = self._counted(kind.resource, quota)
-            if not counted or not _matches(kind.resource, quota, obj):
-                continue
-            if usage is None:
-                usage = self._usage(kind.resource, obj)
+        concerned = [
+            (quota, counted)
+            for _, quota in self._quotas(target.namespace)
+            if (counted := self._counted(kind.resource, quota)) and _matches(kind.resource, quota, obj)
+        ]
+        if not concerned:
+            return
+        usage = self._usage(kind.resource, obj)
+        problems = [
+            f"failed quota: {quota['metadata']['name']}: {missing}"
+            for quota, counted in concerned
+            if (missing := _missing_amounts(kind.resource, counted, obj))
+        ]  # of all quotas, before the amounts of any
+        for quota, counted in concerned:
             delta = usage
             if old is not None and _matches(kind.resource, quota, old):
                 delta = _minus(usage, self._usage(kind.resource, old))
-            problem = _missing_amounts(kind.resource, counted, obj)
-            if problem:
-                problem = f"failed quota: {quota['metadata']['name']}: {problem}"
-            else:
-                problem = _excess(quota, {name: delta[name] for name in counted if name in delta})
-            if problem:
-                raise forbidden_object(kind.group, kind.plural, obj["metadata"]["name"], problem)
+            problems.append(_excess(quota, {name: delta[name] for name in counted if name in delta}))
+        if problem := next(filter(None, problems), ""):
+            raise forbidden_object(kind.group, kind.plural, obj["metadata"]["name"], problem)
 
     # --- usage
 
     def _changed(self, change: StorageChange) -> None:
         obj = change.stored.object
         namespace = obj["metadata"].get("namespace", "")
+        previous = None if change.previous is None else change.previous.object
+        if change.resource == DEVICE_CLASSES.full_name:
+            self._class_changed(previous, obj if change.type != "DELETED" else None)
         if not namespace or change.resource in _IGNORED:
             return
-        previous = None if change.previous is None else change.previous.object
+        if change.resource == RESOURCE_CLAIMS.full_name:
+            self._index(change)
         is_new = previous is None or previous.get("spec") != obj.get("spec")
         recounted = ""
         if change.resource == QUOTAS and change.type != "DELETED" and is_new:
             recounted = change.key
             self._recount(change.key, obj)
+        elif change.resource == QUOTAS and change.type == "DELETED":
+            self._extended.pop(change.key, None)
         for key, quota in list(self._quotas(namespace)):
             counted = self._counted(change.resource, quota)
             if counted and key != recounted:
@@ -103,23 +120,75 @@ class QuotaAdmission:
         lost = self._usage_in(quota, change.resource, change.previous)
         gained = self._usage_in(quota, change.resource, change.stored if change.type != "DELETED" else None)
         for name in counted:
-            if self._is_extended(name):  # depends on more than this object
-                changed[name] = self._total(quota, name)
-            else:
+            if not self._is_extended(name):
                 amount = used.get(name, _NONE) - lost.get(name, _NONE) + gained.get(name, _NONE)
                 changed[name] = max(amount, _NONE)
+        if any(map(self._is_extended, counted)):
+            places = [(change.resource, change.key)]
+            if change.resource == PODS.full_name:
+                places += [(RESOURCE_CLAIMS.full_name, claim) for claim in self._claims.get(change.key, ())]
+            changed |= self._recount_extended(key, quota, places)
         if changed != used:
             self._store(key, quota, changed)
+
+    def _recount_extended(self, key: str, quota: Object, places: Iterable[_Place]) -> dict[str, Quantity]:
+        """Return the usage of extended resources after these objects, or what their usage depends on, have changed."""
+        used, counted = _amounts_of(quota, "status", "used"), self._extended.setdefault(key, {})
+        changed: dict[str, Quantity] = {}
+        for place in places:
+            before, after = counted.pop(place, {}), self._extended_usage(quota, *place)
+            if after:
+                counted[place] = after
+            for name in before.keys() | after.keys():
+                amount = changed.get(name, used.get(name, _NONE))
+                changed[name] = amount - before.get(name, _NONE) + after.get(name, _NONE)
+        return {name: max(amount, _NONE) for name, amount in changed.items()}
+
+    def _extended_usage(self, quota: Object, resource: str, key: str) -> dict[str, Quantity]:
+        obj = self._api.lookup(resource, key)
+        if obj is None or not _matches(resource, quota, obj):
+            return {}
+        hard = _amounts_of(quota, "spec", "hard")
+        used = self._usage(resource, obj)
+        return {name: amount for name, amount in used.items() if name in hard and self._is_extended(name)}
+
+    def _index(self, change: StorageChange) -> None:
+        """Know the claims that stand for extended resources of pods."""
+        if change.previous is not None:
+            owner = _owner_key(change.previous.object)
+            known = self._claims.get(owner, set())
+            known.discard(change.key)
+            if not known:
+                self._claims.pop(owner, None)
+        if change.type != "DELETED" and (owner := _owner_key(change.stored.object)):
+            self._claims.setdefault(owner, set()).add(change.key)
+
+    def _class_changed(self, before: ObjectView | None, after: ObjectView | None) -> None:
+        """Count claims again if their devices stand for another extended resource now."""
+        if _extended_name(before) == _extended_name(after):
+            return
+        for key, stored in list(self._api.storage.items(QUOTAS)):
+            quota = stored.object
+            if changed := self._recount_extended(key, quota, self._places(quota, RESOURCE_CLAIMS.full_name)):
+                self._store(key, quota, _amounts_of(quota, "status", "used") | changed)
+
+    def _places(self, quota: Object, resource: str) -> list[_Place]:
+        prefix = f"{quota['metadata']['namespace']}/"
+        return [(resource, f"{prefix}{obj['metadata']['name']}") for obj in self._api.listed(resource, prefix)]
 
     def _recount(self, key: str, quota: Object, *, trust: bool = False) -> None:
         """Count the usage of a quota; with ``trust`` only what its status lacks."""
         known = _amounts_of(quota, "status", "used")
         used = {}
+        self._extended[key] = {}
+        if any(map(self._is_extended, _amounts_of(quota, "spec", "hard"))):
+            for resource in (PODS.full_name, RESOURCE_CLAIMS.full_name):
+                self._recount_extended(key, quota, self._places(quota, resource))
         for name in _amounts_of(quota, "spec", "hard"):
             if name in known and (trust or not self._is_counted(name)):
                 used[name] = known[name]
             elif self._is_counted(name):
-                used[name] = self._total(quota, name)
+                used[name] = self._total(key, quota, name)
         self._store(key, quota, used)
 
     def _store(self, key: str, quota: Object, used: Mapping[str, Quantity]) -> None:
@@ -128,9 +197,13 @@ class QuotaAdmission:
         if quota.get("status") != status:
             self._api.storage.update(QUOTAS, key, {**quota, "status": status})
 
-    def _total(self, quota: Object, name: str) -> Quantity:
+    def _total(self, key: str, quota: Object, name: str) -> Quantity:
         """Return the usage of one resource in the namespace of a quota."""
         total, namespace = _NONE, quota["metadata"]["namespace"]
+        if self._is_extended(name):
+            for amounts in self._extended[key].values():
+                total += amounts.get(name, _NONE)
+            return total
         for resource in self._resources_of(name):
             for obj in self._api.listed(resource, f"{namespace}/"):
                 if _matches(resource, quota, obj):
@@ -208,7 +281,8 @@ class QuotaAdmission:
             for name, number in most.items():
                 classes[name] = classes.get(name, 0) + number
         used = {f"{name}{_OF_CLASS}": Quantity(number) for name, number in classes.items()}
-        if "DRAExtendedResource" in self._api.release:
+        release = self._api.release
+        if "DRAExtendedResource" in release and release.has(Change.QUOTAS_COUNT_EXTENDED_RESOURCES):
             extended: dict[str, Quantity] = {}
             for name, number in classes.items():
                 resource = self._extended_resource(name)
@@ -219,22 +293,34 @@ class QuotaAdmission:
         return used
 
     def _extended_resource(self, device_class: str) -> str:
-        found = self._api.lookup(DEVICE_CLASSES.full_name, device_class)
-        return str(((found or {}).get("spec") or {}).get("extendedResourceName") or "")
+        return _extended_name(self._api.lookup(DEVICE_CLASSES.full_name, device_class))
 
     def _usage_of_owner(self, claim: ObjectView) -> Mapping[str, Quantity]:
         """Return what the pod uses whose extended resources a claim stands for; nothing if there is none."""
-        metadata = claim["metadata"]
-        if (metadata.get("annotations") or {}).get(EXTENDED_CLAIM_ANNOTATION) != "true":
-            return {}
-        owner: ObjectView = next((item for item in metadata.get("ownerReferences") or () if item.get("controller")), {})
-        if (owner.get("apiVersion"), owner.get("kind")) != ("v1", PODS.kind):
-            return {}
-        pod = self._api.lookup(PODS.full_name, f"{metadata.get('namespace')}/{owner.get('name')}")
+        metadata, owner = claim["metadata"], _owner(claim)
+        pod = self._api.lookup(PODS.full_name, _owner_key(claim)) if owner else None
         if pod is None or pod["metadata"]["uid"] != owner.get("uid"):
             return {}
         named = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
         return _usage_of_pod(pod) if named in {None, "", metadata.get("name")} else {}
+
+
+def _owner(claim: ObjectView) -> ObjectView:
+    """Return the reference of a claim for extended resources to its pod; an empty one if it has none."""
+    metadata = claim["metadata"]
+    if (metadata.get("annotations") or {}).get(EXTENDED_CLAIM_ANNOTATION) != "true":
+        return {}
+    owner: ObjectView = next((item for item in metadata.get("ownerReferences") or () if item.get("controller")), {})
+    return owner if (owner.get("apiVersion"), owner.get("kind")) == ("v1", PODS.kind) else {}
+
+
+def _owner_key(claim: ObjectView) -> str:
+    owner = _owner(claim)
+    return f"{claim['metadata'].get('namespace')}/{owner.get('name')}" if owner else ""
+
+
+def _extended_name(device_class: ObjectView | None) -> str:
+    return str(((device_class or {}).get("spec") or {}).get("extendedResourceName") or "")
 
 
 def _changes_usage(resource: str, obj: ObjectView, old: ObjectView) -> bool:

@@ -6,7 +6,7 @@ No network is closed.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -17,6 +17,7 @@ from dra_kit.apiserver.selectors import flag, reader
 from dra_kit.apiserver.tables import AGE, NAME, NONE, UNKNOWN, Column, count_cell, number_cell, selector_cell, text_cell
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
+    NOT_NEGATIVE,
     FieldError,
     duplicate,
     forbidden,
@@ -27,6 +28,7 @@ from dra_kit.kubernetes.resource.field_errors import (
 )
 from dra_kit.kubernetes.resource.new_object import set_defaults, validate_new_object
 from dra_kit.kubernetes.values.json import Object
+from dra_kit.kubernetes.values.quantity import Quantity
 
 _IMMORTAL: Final = {"default", "kube-public", "kube-system"}
 
@@ -296,6 +298,125 @@ ENDPOINT_KINDS: Final = (
 )  # fmt: skip
 
 
+_INTEGERS: Final = frozenset(
+    {
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    }
+)
+_OF_PODS: Final = frozenset({"pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
+_OF_QUOTAS: Final = (
+    _INTEGERS
+    | _OF_PODS
+    | {"ephemeral-storage", "limits.ephemeral-storage", "requests.ephemeral-storage", "requests.storage"}
+)
+_OF_SCOPES: Final = {
+    "BestEffort": frozenset({"pods"}),
+    **dict.fromkeys(
+        ("NotBestEffort", "Terminating", "NotTerminating", "PriorityClass", "CrossNamespacePodAffinity"), _OF_PODS
+    ),
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+"""The resources of quotas that each scope permits, of those without a domain."""
+_CHOOSING: Final = ("PriorityClass", "VolumeAttributesClass")
+_UNFIT: Final = "unsupported scope applied to resource"
+_CONFLICTS: Final = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
+
+
+class ResourceQuotaStrategy(StatusStrategy):
+    """A quota has known resources, amounts that are possible, and scopes that fit them.
+
+    Source: Kubernetes 1.37 ``pkg/apis/core/validation``, ``ValidateResourceQuotaSpec``.
+    """
+
+    @override
+    def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        hard = spec.get("hard") or {}
+        errors = [error for name in sorted(hard) for error in _limit_errors(name, hard[name])]
+        scopes = spec.get("scopes") or []
+        for scope in scopes:
+            if scope not in _OF_SCOPES:
+                errors.append(invalid("spec.scopes", scopes, "unsupported scope"))
+            errors += [invalid("spec.scopes", scopes, _UNFIT)] * _unfit(scope, hard)
+        errors += _conflicts(scopes, scopes)
+        selector = spec.get("scopeSelector") or {}
+        path, wanted = "spec.scopeSelector.matchExpressions", selector.get("matchExpressions") or []
+        for item in wanted:
+            name = item.get("scopeName") or ""
+            if name not in _OF_SCOPES:
+                errors.append(invalid(f"{path}.scopeName", name, "unsupported scope"))
+            errors += [invalid(path, selector, _UNFIT)] * _unfit(name, hard)
+            errors += _requirement_errors(path, item)
+        return errors + _conflicts([item.get("scopeName") for item in wanted], scopes)
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
+        """Check also that the scopes are the same."""
+        errors = self.validate(obj, context)
+        scopes = (obj.get("spec") or {}).get("scopes") or []
+        if set(scopes) != set((old.get("spec") or {}).get("scopes") or []):
+            errors.append(invalid("spec.scopes", scopes, "field is immutable"))
+        return errors
+
+
+def _limit_errors(name: str, text: Any) -> Iterator[FieldError]:
+    path = names.key_path("spec.hard", name)
+    problems = names.label_key(name)
+    yield from (invalid(path, name, problem) for problem in problems)
+    if "/" not in name and name not in _OF_QUOTAS and not _is_huge(name):
+        if not problems and name != "storage":
+            yield invalid(path, name, "must be a standard resource type or fully qualified")
+        yield invalid(path, name, "must be a standard resource for quota")
+    quantity = Quantity(str(text or 0))
+    if quantity.sign < 0:
+        yield invalid(path, quantity, NOT_NEGATIVE)
+    is_extended = "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+    if quantity.as_decimal % 1 and (name in _INTEGERS or (is_extended and not names.label_key(f"requests.{name}"))):
+        yield invalid(path, quantity, "must be an integer")
+
+
+def _is_huge(name: str) -> bool:
+    return name.startswith(("hugepages-", "requests.hugepages-"))
+
+
+def _unfit(scope: str, hard: Object) -> int:
+    """Return the number of resources without a domain that a known scope does not permit."""
+    permitted = _OF_SCOPES.get(scope, hard)
+    return sum(name not in permitted and (name in _OF_QUOTAS or _is_huge(name)) for name in hard)
+
+
+def _requirement_errors(path: str, item: Object) -> Iterator[FieldError]:
+    operator, values, scope = item.get("operator") or "", item.get("values") or [], item.get("scopeName")
+    if scope in _OF_SCOPES and scope not in _CHOOSING and operator != "Exists":
+        detail = (
+            "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+            "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
+            "ResourceQuotaScopeCrossNamespacePodAffinity"
+        )
+        yield invalid(f"{path}.operator", operator, detail)
+    if operator in {"In", "NotIn"}:
+        if not values:
+            detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            yield required(f"{path}.values", detail)
+    elif operator not in {"Exists", "DoesNotExist"}:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    elif values:
+        detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        yield invalid(f"{path}.values", values, detail)
+
+
+def _conflicts(scopes: Sequence[str | None], shown: list[str]) -> list[FieldError]:
+    return [invalid("spec.scopes", shown, "conflicting scopes") for pair in _CONFLICTS if pair <= set(scopes)]
+
+
 STORED_KINDS: Final = (
     Kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", True, {"v1": "networking/v1.NetworkPolicy"},
          NetworkPolicyStrategy(), short_names=("netpol",), generation=True, deletion_status=True,
@@ -310,7 +431,8 @@ STORED_KINDS: Final = (
          columns=(NAME, Column("Min Available", text_cell("spec.minAvailable", "N/A")),
                   Column("Max Unavailable", text_cell("spec.maxUnavailable", "N/A")),
                   Column("Allowed Disruptions", number_cell("status.disruptionsAllowed"), type="integer"), AGE)),
-    Kind("", "resourcequotas", "ResourceQuota", True, {"v1": "core/v1.ResourceQuota"}, StatusStrategy(),
+    Kind("", "resourcequotas", "ResourceQuota", True, {"v1": "core/v1.ResourceQuota"},
+         ResourceQuotaStrategy(),
          short_names=("quota",), status=True,
          columns=(NAME, Column("Request", _quota("requests.")), Column("Limit", _quota("limits.")), AGE)),
     Kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, {"v1": "node/v1.RuntimeClass"}, deletion_status=True,

@@ -350,6 +350,7 @@ _ANNOTATIONS: Final = frozenset(
 _POD_SPEC: Final = (
     "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
     "schedulerName", "topologySpreadConstraints", "schedulingGroup", "priority",
+    "priorityClassName", "activeDeadlineSeconds",  # scopes of quotas
 )  # fmt: skip
 _POD_STATUS: Final = (
     "phase", "conditions", "nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus",

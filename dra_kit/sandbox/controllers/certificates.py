@@ -18,9 +18,9 @@ import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert, field
 
 from dra_kit.client.api import MERGE_PATCH, Client
 from dra_kit.client.informer import ObjectChange
@@ -216,7 +216,7 @@ class CertificateController:
     def _secret_changed(self, namespace: str, name: str) -> None:
         """Look again at the certificates whose Secret it is, and at what an authority of it is written into."""
         for key, certificate in self._informers.objects(CERTIFICATES).items():
-            if key[0] == namespace and certificate["spec"].get("secretName") == name:
+            if key[0] == namespace and _secret_name(certificate) == name:
                 self._queue.add((CERTIFICATES, key))
         for resource in _INJECTED:
             for key, item in self._informers.objects(resource).items():
@@ -242,19 +242,26 @@ class CertificateController:
                 await self._inject(resource, found)
 
     async def _certificate(self, key: ObjectKey, certificate: ObjectView) -> None:
-        reference = certificate["spec"].get("issuerRef") or {}
+        try:
+            convert(certificate, _Certificate)
+        except ValidationError as error:  # cert-manager's schema rejects it; no schema is enforced here
+            message = f"The Certificate is invalid: {error}"
+            await self._set_ready(CERTIFICATES, certificate, ready=False, reason="Invalid", message=message)
+            return
+        spec = certificate["spec"]
+        reference = spec["issuerRef"]
         kind = reference.get("kind") or ISSUERS.kind
         issuers = CLUSTER_ISSUERS if kind == CLUSTER_ISSUERS.kind else ISSUERS
-        issuer = (key[0] if issuers.namespaced else "", reference.get("name", ""))
+        issuer = (key[0] if issuers.namespaced else "", reference["name"])
         if issuer not in self._informers.objects(issuers):
             message = f'Referenced "{kind}" not found: {kind.lower()}.{GROUP} "{issuer[1]}" not found'
             await self._set_ready(CERTIFICATES, certificate, ready=False, reason="IssuerNotFound", message=message)
             return
-        if key != self._owner(key[0], certificate["spec"]["secretName"]):
+        if key != self._owner(key[0], spec["secretName"]):
             message = "Another Certificate has the same secretName"
             await self._set_ready(CERTIFICATES, certificate, ready=False, reason="DuplicateSecretName", message=message)
             return
-        former, spec = self._issued.get(key), certificate["spec"]
+        former = self._issued.get(key)
         try:
             # what the informer knows of the status may be older
             validity = (
@@ -285,7 +292,7 @@ class CertificateController:
         return min(
             (item["metadata"]["creationTimestamp"], key)
             for key, item in found
-            if key[0] == namespace and item["spec"].get("secretName") == secret
+            if key[0] == namespace and _secret_name(item) == secret
         )[1]
 
     def _await_renewal(self, key: ObjectKey, validity: Validity) -> None:
@@ -368,9 +375,9 @@ class CertificateController:
         if place := annotations.get(_INJECT_FROM):
             namespace, _, name = place.partition("/")
             certificate = self._informers.objects(CERTIFICATES).get((namespace, name))
-            if certificate is None:
+            secret = _secret_name(certificate or {})
+            if not secret:
                 return  # it comes back when there is one
-            secret = certificate["spec"]["secretName"]
         elif place := annotations.get(_INJECT_FROM_SECRET):
             namespace, _, secret = place.partition("/")
         else:
@@ -380,6 +387,39 @@ class CertificateController:
         changed = _with_authority(resource, found, bundle) if bundle else found
         if changed != found:
             await self._client.update(resource, changed)
+
+
+class _IssuerReference(Struct):
+    name: str
+    kind: str | None = None
+
+
+class _SecretTemplate(Struct):
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class _Spec(Struct, rename="camel"):
+    secret_name: Annotated[str, Meta(min_length=1)]
+    issuer_ref: _IssuerReference
+    common_name: str | None = None
+    dns_names: list[str] | None = None
+    ip_addresses: list[str] | None = None
+    is_ca: bool | None = field(name="isCA", default=None)
+    secret_template: _SecretTemplate | None = None
+
+
+class _Certificate(Struct):
+    """The types of what is read of a Certificate, but for what :class:`Validity` checks."""
+
+    spec: _Spec
+
+
+def _secret_name(certificate: ObjectView) -> str:
+    """Return the name of a certificate's Secret; empty if it has none, whatever there is instead."""
+    spec = certificate.get("spec")
+    name = spec.get("secretName") if isinstance(spec, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def _annotations(certificate: ObjectView) -> dict[str, str]:

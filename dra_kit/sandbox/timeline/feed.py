@@ -20,7 +20,23 @@ from msgspec.structs import replace
 from dra_kit import __version__
 from dra_kit.apiserver.storage import StorageChange
 from dra_kit.client.informer import ObjectChange
-from dra_kit.client.resources import NODES, PODS, SECRETS, Resource
+from dra_kit.client.resources import (
+    CONFIG_MAPS,
+    CRON_JOBS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    JOBS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    RESOURCE_POOL_STATUS_REQUESTS,
+    SECRETS,
+    SERVICES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
 from dra_kit.diagnosis.support_bundle import HiddenWords
 from dra_kit.kubelet.cdi.spec import SpecEdits
 from dra_kit.kubernetes.release import Release
@@ -35,8 +51,16 @@ from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.containers.log import OUTPUT_LINES, ContainerLog, LogPosition, RateLimit
+from dra_kit.sandbox.controllers.certificates import (
+    CERTIFICATES,
+    CLUSTER_ISSUERS,
+    ISSUERS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+)
+from dra_kit.sandbox.controllers.workloads import WORKLOADS
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
+from dra_kit.sandbox.informers import SCHEDULING_RESOURCES
 from dra_kit.sandbox.pod_causes import PodDeletions
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -67,6 +91,12 @@ from dra_kit.sandbox.timeline.recording import LIMIT, RECORD_LIMIT, Timeline, Ti
 
 FILE: Final = "timeline.jsonl"
 """Name of the timeline's file in the directory of a sandbox."""
+RECORDED: Final = (
+    *SCHEDULING_RESOURCES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES, *WORKLOADS, JOBS, CRON_JOBS, POD_GROUPS,
+    RESOURCE_POOL_STATUS_REQUESTS, VALIDATING_ADMISSION_POLICIES, VALIDATING_WEBHOOK_CONFIGURATIONS,
+    MUTATING_WEBHOOK_CONFIGURATIONS, CUSTOM_RESOURCE_DEFINITIONS, CERTIFICATES, ISSUERS, CLUSTER_ISSUERS,
+)  # fmt: skip
+"""What a sandbox follows and records. What a controller follows beside them, such as Secrets, is no one else's."""
 _BATCH: Final = 1_000
 _POLL_SECONDS: Final = 0.05
 _IDLE_POLL_SECONDS: Final = 0.25
@@ -121,7 +151,7 @@ class TimelineFeed(SandboxObserver):
         version = sandbox.release.version.published
         self._timeline.append(ClusterStarted(version=version, kubeconfig=str(sandbox.kubeconfig), drivers=known))
         self._deletions = PodDeletions(sandbox.control_plane.server.api, sandbox.informers)
-        for resource in _recorded(sandbox):
+        for resource in RECORDED:
             sandbox.informers.listen(resource, self._changed(resource))
         if self._driver_log:
             sandbox.log.listen(DriverLogRecorder(self._only_driver(), self._timeline.append).logged)
@@ -132,7 +162,7 @@ class TimelineFeed(SandboxObserver):
         if self._sandbox is None or self._file is None:
             return
         objects = self._sandbox.informers.objects
-        places = [(resource, key) for resource in _recorded(self._sandbox) for key in objects(resource)]
+        places = [(resource, key) for resource in RECORDED for key in objects(resource)]
         for number, (resource, key) in enumerate(places, 1):
             # as it is now: while the file had no room, it may have changed or gone, which is recorded already
             if (item := objects(resource).get(key)) is not None:
@@ -259,11 +289,6 @@ class TimelineFeed(SandboxObserver):
 
     def _nodes(self, name: str) -> Iterator[SandboxNode]:
         return (node for node in (self._sandbox.nodes if self._sandbox else ()) if node.name == name)
-
-
-def _recorded(sandbox: Sandbox) -> list[Resource]:
-    """Return the kinds whose objects are in recordings."""
-    return [resource for resource in sandbox.informers.resources if resource != SECRETS]
 
 
 def recording_started(release: Release, *, title: str) -> RecordingStarted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dra_kit.apiserver.admission import quotas
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
@@ -20,8 +22,9 @@ from dra_kit.client.resources import (
     RESOURCE_CLAIMS,
     Resource,
 )
-from dra_kit.errors import Forbidden
-from dra_kit.kubernetes.release import Release
+from dra_kit.diagnosis.explain.cluster import reduced
+from dra_kit.errors import Forbidden, Invalid
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from tests.unit.apiserver.conftest import claim, config_map, namespace, pod
 
 Object = dict[str, Any]
@@ -222,6 +225,103 @@ async def test_a_claim_for_extended_resources_is_not_counted_beside_its_pod(clie
     )
 
 
+async def test_what_any_quota_demands_comes_before_the_amounts(client: Client) -> None:
+    await client.create(QUOTAS, quota({"pods": "0"}, "a"))
+    await client.create(QUOTAS, quota({"limits.cpu": "1"}, "b"))
+
+    assert "failed quota: b: must specify limits.cpu" in await refusal(client, PODS, pod("first"))
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.34", "0"), ("1.35", "2")])
+async def test_claims_count_for_extended_resources_since_1_35(version: str, expected: str) -> None:
+    name = "requests.example.com/gpu"
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu.example.com"},
+        "spec": {"extendedResourceName": "example.com/gpu"},
+    }
+    server = ApiServer(release=Release.alpha(KubernetesVersion.parse(version)))
+    server.enforce_quotas()
+    async with server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        await client.create(DEVICE_CLASSES, device_class)
+        await client.create(QUOTAS, quota({name: "2"}))
+
+        await client.create(RESOURCE_CLAIMS, of("own", exactly("a", 2)))
+
+        assert await used(client) == {name: expected}
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [
+        {"scopes": ["Terminating"]},
+        {"scopes": ["PriorityClass"]},
+        {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}},
+        {},
+    ],
+    ids=["terminating", "any class", "a class", "all pods"],
+)
+async def test_of_a_saved_quota_what_is_deleted_is_taken_from_its_status(scopes: Object) -> None:
+    hard = {"pods": "9", "requests.example.com/gpu": "9"}
+    amounts = {"resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}}
+    spec = {"priorityClassName": "high", "priority": 100, "activeDeadlineSeconds": 600, "nodeName": "node-1"}
+    status = {"hard": hard, "used": {"pods": "5", "requests.example.com/gpu": "7"}}
+    server = ApiServer(release=Release.alpha())
+    for name in ("one", "two"):
+        running = {**pod(name, container=amounts, spec=spec), "status": {"phase": "Running"}}
+        running["metadata"] |= {"uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        server.api.storage.create("pods", f"default/{name}", reduced("Pod", running))
+    saved = quota(hard, **scopes) | {"status": status}
+    saved["metadata"] |= {"uid": "limits", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    server.api.storage.create("resourcequotas", "default/limits", reduced("ResourceQuota", saved))
+    server.enforce_quotas()
+    async with server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        assert await used(client) == {"pods": "5", "requests.example.com/gpu": "7"}
+
+        await client.delete(PODS, "one", "default", grace_period_seconds=0)
+
+        assert await used(client) == {"pods": "4", "requests.example.com/gpu": "6"}
+
+
+async def test_a_class_that_gets_an_extended_resource_counts_for_the_claims_there_are(client: Client) -> None:
+    name = "requests.example.com/gpu"
+    device_class = {
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.example.com"}, "spec": {},
+    }  # fmt: skip
+    await client.create(DEVICE_CLASSES, device_class)
+    await client.create(QUOTAS, quota({name: "3", "pods": "1"}))
+    await client.create(RESOURCE_CLAIMS, of("own", exactly("a", 2)))
+    assert await used(client) == {name: "0", "pods": "0"}
+
+    change = {"spec": {"extendedResourceName": "example.com/gpu"}}
+    await client.patch(DEVICE_CLASSES, "gpu.example.com", change)
+
+    assert await used(client) == {name: "2", "pods": "0"}
+
+
+async def test_of_extended_resources_only_what_a_change_concerns_is_counted_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, amounts = "requests.example.com/gpu", {"example.com/gpu": "1"}
+    await client.create(QUOTAS, quota({name: "50"}))
+    for number in range(20):
+        await client.create(PODS, using(f"pod-{number}", requests=amounts, limits=amounts))
+    counted: list[str] = []
+    before = quotas._usage_of_pod
+
+    def counting(obj: Object) -> Mapping[str, Any]:
+        counted.append(obj["metadata"]["name"])
+        return before(obj)
+
+    monkeypatch.setattr(quotas, "_usage_of_pod", counting)
+    first = await client.get(PODS, "pod-0", "default")
+    await client.update(PODS, {**first, "status": {**first["status"], "phase": "Succeeded"}}, subresource="status")
+
+    assert await used(client) == {name: "19"}
+    assert set(counted) == {"pod-0"}
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=12), st.integers(0, 6))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_usage_is_the_sum_of_what_there_is_and_never_above_the_limit(
@@ -260,3 +360,56 @@ async def test_templates_are_counted_as_objects_alone(client: Client) -> None:
     await client.create(RESOURCE_CLAIM_TEMPLATES, template)
 
     assert await used(client) == {"count/resourceclaimtemplates.resource.k8s.io": "1", DEVICES: "0"}
+
+
+_PRIORITY = {"scopeName": "PriorityClass", "operator": "In"}
+
+
+@pytest.mark.parametrize(
+    ("hard", "spec", "problem"),
+    [
+        ({"pods": "-1"}, {}, 'spec.hard[pods]: Invalid value: "-1": must be greater than or equal to 0'),
+        ({"pods": "1.5"}, {}, 'spec.hard[pods]: Invalid value: "1500m": must be an integer'),
+        ({"example.com/gpu": "0.5"}, {}, "spec.hard[example.com/gpu]: .*: must be an integer"),
+        ({"gpus": "1"}, {}, 'spec.hard[gpus]: Invalid value: "gpus": must be a standard resource for quota'),
+        ({"count/": "1"}, {}, 'spec.hard[count/]: Invalid value: "count/": name part must be non-empty'),
+        ({"count/a/b": "1"}, {}, 'spec.hard[count/a/b]: Invalid value: "count/a/b": a valid label key'),
+        ({"pods": "1"}, {"scopes": ["Foo"]}, "spec.scopes: Invalid value: .*: unsupported scope"),
+        ({"services": "1"}, {"scopes": ["BestEffort"]}, "spec.scopes: .*: unsupported scope applied to resource"),
+        ({"pods": "1"}, {"scopes": ["BestEffort", "NotBestEffort"]}, "spec.scopes: .*: conflicting scopes"),
+        (
+            {"pods": "1"},
+            {"scopeSelector": {"matchExpressions": [_PRIORITY]}},
+            "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value",
+        ),
+        (
+            {"pods": "1"},
+            {"scopeSelector": {"matchExpressions": [{**_PRIORITY, "scopeName": "Terminating", "values": ["a"]}]}},
+            "spec.scopeSelector.matchExpressions.operator: .*: must be 'Exists' when scope is",
+        ),
+        (
+            {"pods": "1"},
+            {"scopeSelector": {"matchExpressions": [{**_PRIORITY, "operator": "Gt", "values": ["1"]}]}},
+            "spec.scopeSelector.matchExpressions.operator: .*: not a valid selector operator",
+        ),
+    ],
+)
+async def test_an_impossible_quota_is_rejected(
+    client: Client, hard: Mapping[str, str], spec: Object, problem: str
+) -> None:
+    pattern = ".*".join(map(re.escape, problem.split(".*")))
+
+    with pytest.raises(Invalid, match=pattern):
+        await client.create(QUOTAS, quota(hard, **spec))
+
+
+async def test_usual_quotas_are_accepted_and_their_scopes_stay(client: Client) -> None:
+    hard = {
+        "pods": "1", "requests.example.com/gpu": "1", "count/widgets.example.com": "1", DEVICES: "2",
+        "hugepages-2Mi": "1Gi", "requests.hugepages-2Mi": "1Gi", "limits.cpu": "500m", "requests.storage": "1Gi",
+    }  # fmt: skip
+    await client.create(QUOTAS, quota(hard))
+    await client.create(QUOTAS, quota({"pods": "1"}, "short", scopes=["Terminating"]))
+
+    with pytest.raises(Invalid, match=r"spec.scopes: .*: field is immutable"):
+        await client.patch(QUOTAS, "short", {"spec": {"scopes": ["NotTerminating"]}}, "default")

@@ -18,6 +18,7 @@ import pytest
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.operator import EventHandler, EventType, KopfThread, kopf, kopf_settings, on_event
 from dra_kit.client.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.client.transport import UNREADABLE
 from dra_kit.errors import Forbidden, KubeError, Unavailable
 from tests.support.api import eventually
 from tests.unit.client.operator_api import SLICES_PATH, OperatorApi, resource_slice
@@ -37,7 +38,8 @@ def deep_claim(name: str, levels: int = 400) -> dict[str, Any]:
     parameters: dict[str, Any] = {}
     for _ in range(levels):
         parameters = {"a": parameters}
-    return {**resource_slice(name), "kind": "ResourceClaim", "spec": {"devices": parameters}}
+    config = [{"opaque": {"driver": "dra.pizza", "parameters": parameters}}]
+    return {**resource_slice(name), "kind": "ResourceClaim", "spec": {"devices": {"config": config}}}
 
 
 class Seen:
@@ -45,11 +47,14 @@ class Seen:
 
     def __init__(self) -> None:
         self.events: list[tuple[EventType, str]] = []
+        self.parameters: list[Mapping[str, Any]] = []
         self.loops: set[asyncio.AbstractEventLoop] = set()
         self.error: Exception | None = None
 
     async def __call__(self, type: EventType, item: Mapping[str, Any]) -> str:  # noqa: A002
         self.events.append((type, item["metadata"]["name"]))
+        config = item["spec"].get("devices") or {}
+        self.parameters += [each["opaque"]["parameters"] for each in config.get("config", ())]
         self.loops.add(asyncio.get_running_loop())
         if self.error is not None:
             raise self.error
@@ -160,7 +165,7 @@ class TestWatching:
             (True, SELECTOR),
         ]
 
-    async def test_an_object_that_is_nested_too_deeply_is_left_out(
+    async def test_an_object_that_is_nested_too_deeply_is_seen_without_its_parameters(
         self, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -178,7 +183,8 @@ class TestWatching:
             api.put(deep_claim("watched"))
             api.put(resource_slice("second"))
             await eventually(lambda: "second" in seen.names)
-        assert seen.names == ["first", "second"]
+        assert sorted(seen.names) == ["first", "listed", "second", "watched"]
+        assert seen.parameters == [UNREADABLE, UNREADABLE]
         assert {record.__dict__.get("object") for record in caplog.records} >= {"listed", "watched"}
 
     async def test_only_selected_objects_are_seen(self, api: OperatorApi, start: Start, seen: Seen) -> None:

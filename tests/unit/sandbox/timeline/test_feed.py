@@ -18,6 +18,7 @@ from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import Hook, Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.controllers.certificates import CERTIFICATES, ISSUERS, serve_certificate_kinds
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.records import (
     PREPARE,
@@ -43,7 +44,7 @@ from dra_kit.sandbox.records import (
     RunEnded,
     RunReported,
 )
-from dra_kit.sandbox.timeline.feed import FILE, DriverLogRecorder, TimelineFeed
+from dra_kit.sandbox.timeline.feed import FILE, RECORDED, DriverLogRecorder, TimelineFeed
 from dra_kit.sandbox.timeline.recording import Recording, Timeline
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Oven, PizzaConfig, Settings, Waiter, claim, new_driver, phase, pod
@@ -213,6 +214,30 @@ async def test_data_of_secrets_is_not_in_the_file(tmp_path: Path) -> None:
     assert started.command[-1] == "(removed)"
     assert "pin 4 (removed)\n" in "".join(item.text for item in of(ContainerOutput, recorded))
     assert of(ContainerStarted, shown)[0].environment["RECIPE"] == SECRET
+
+
+async def test_secrets_that_controllers_follow_are_not_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    feed = TimelineFeed(Timeline(), file)
+    of_certificate = {"issuerRef": {"name": "own"}, "secretName": "oven-tls", "dnsNames": ["oven.default.svc"]}
+    async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), SETTINGS, observers=(feed,)) as sandbox:
+        unused = {"metadata": {"name": "unused"}, "stringData": {"recipe": SECRET}}
+        await sandbox.client.create(SECRETS, unused, "default")
+        await serve_certificate_kinds(sandbox.client)
+        await sandbox.client.create(ISSUERS, {"metadata": {"name": "own"}, "spec": {}}, "default")
+        made = {"metadata": {"name": "oven"}, "spec": of_certificate}
+        await sandbox.client.create(CERTIFICATES, made, "default")
+        followed = sandbox.informers.objects(SECRETS)
+        await until(lambda: {("default", "unused"), ("default", "oven-tls")} <= followed.keys())
+        await until(lambda: b"Certificate is up to date" in file.read_bytes())
+        kinds = set(sandbox.informers.resources)
+    feed.close()
+
+    changes = of(ObjectChanged, list(Recording(file).records()))
+    assert "certificates.cert-manager.io" in {item.resource for item in changes}
+    assert SECRETS.full_name not in {item.resource for item in changes}
+    assert base64.b64encode(SECRET.encode()).decode() not in file.read_text()
+    assert kinds - set(RECORDED) == {SECRETS}
 
 
 async def test_what_a_run_reports_about_a_pod_has_no_data_of_its_secrets(tmp_path: Path) -> None:

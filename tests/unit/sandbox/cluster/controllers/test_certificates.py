@@ -166,6 +166,32 @@ async def test_invalid_certificate_is_not_ready(issued: Issued) -> None:
     assert not issued.secret()
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({}, "missing required field `spec`"),
+        ({"spec": "own"}, "Expected `object`, got `str` - at `$.spec`"),
+        ({"spec": {"issuerRef": {"name": "own"}}}, "missing required field `secretName` - at `$.spec`"),
+        ({"spec": {"issuerRef": {}, "secretName": "a"}}, "missing required field `name` - at `$.spec.issuerRef`"),
+        ({"spec": {"issuerRef": "own", "secretName": "a"}}, "got `str` - at `$.spec.issuerRef`"),
+        ({"spec": {"issuerRef": {"name": "own"}, "secretName": 5}}, "got `int` - at `$.spec.secretName`"),
+        ({"spec": {"issuerRef": {"name": "own"}, "secretName": "a", "dnsNames": "b"}}, "at `$.spec.dnsNames`"),
+    ],
+)
+async def test_certificate_of_other_types_is_not_ready_and_ends_nothing(
+    issued: Issued, given: dict[str, Any], problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": "odd"}, **given}
+    await issued.client.create(CERTIFICATES, odd, "default")
+    await until(lambda: issued.ready("odd").get("reason") == "Invalid")
+
+    await issued.create()  # its Secret is compared with that of each certificate
+
+    await until(lambda: issued.ready().get("status") == "True")
+    assert problem in issued.ready("odd")["message"]
+    assert "has failed" not in caplog.text
+
+
 async def test_authority_is_written_into_definitions_and_webhooks(issued: Issued) -> None:
     service = {"service": {"namespace": "default", "name": "oven"}}
     webhook = {"conversionReviewVersions": ["v1"], "clientConfig": service}
