@@ -201,18 +201,33 @@ def _served(kind: str, release: Release) -> tuple[str, ...]:
     return tuple(map(served.api_version, served.types)) if not served.gate or served.gate in release else ()
 
 
+def unserved(kind: str, api_version: str, release: Release) -> tuple[str, str] | None:
+    """Return that a release does not serve a known kind in a version, and what to write; None if it can serve it.
+
+    Args:
+        kind: a kind of resource.k8s.io.
+        api_version: one of its versions in some release.
+        release: with the gates that are on; a version that is off by default can be served.
+    """
+    if api_version == V1 and kind in _IN_V1:
+        return None  # served by all releases
+    served = _served(kind, release)
+    if api_version in served:
+        return None
+    since = next((each for each in SUPPORTED if api_version in _served(kind, Release.alpha(each))), None)
+    wish = f"write apiVersion: {served[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+    return f"Kubernetes {release.version} does not serve {kind} in {api_version}", wish
+
+
 def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
     """Yield a problem if a release does not serve a known version, or only if it is asked to."""
     kind, version = manifest.kind, manifest.api_version
     if manifest.obj is None or (version == V1 and kind in _IN_V1):
         return  # of another group, or served by all releases
     served = _served(kind, release)
-    if version not in served:
-        since = next((each for each in SUPPORTED if version in _served(kind, Release.alpha(each))), None)
-        text = f"Kubernetes {release.version} does not serve {kind} in {version}"
-        wish = f"write apiVersion: {served[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+    if (problem := unserved(kind, version, release)) is not None:
         sure = in_v1(kind, version.rpartition("/")[2], manifest.document.body) if V1 in served else ()
-        yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
+        yield FieldProblem("apiVersion", "unknown-kind", *problem, remedies=sure)
     elif version != served[0]:
         yield _deprecated(manifest, served[0])
     elif (
@@ -470,8 +485,13 @@ def _dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterato
     """Yield the written fields that an API server drops, without those below them."""
     if manifest.obj is None:
         return
-    dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
-    yield from (path for path in _topmost(sorted(dropped)) if manifest.document.positions.find(path).exact)
+    dropped = missing_fields(manifest.content, answered.stored)
+    yield from (path for path in dropped if manifest.document.positions.find(path).exact)
+
+
+def missing_fields(obj: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of an object that it does not have as it is stored, without those below them."""
+    return _topmost(sorted(set(_leaves(obj)) - set(_leaves(stored))))
 
 
 class _NeededGates(Struct, frozen=True):
