@@ -329,8 +329,9 @@ def _stored(
     """Return a manifest as the API server would store it, with defaults, in v1; and the fields that it would drop."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
-    if kind.model is not None and (problem := unserved(kind.name, api_version, release)) is not None:
-        raise ConfigurationError(f"{where}: {'; '.join(filter(None, problem))}")
+    if kind.model is not None and (wish := unserved(kind.name, api_version, release)) is not None:
+        text = f"Kubernetes {release.version} does not serve {kind.name} in {api_version}"
+        raise ConfigurationError(f"{where}: {'; '.join(filter(None, (text, wish)))}")
     strictness = StrictDecoding()
     try:
         decoded = decode(document, kind.types[api_version], strictness)

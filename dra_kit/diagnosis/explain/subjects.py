@@ -218,7 +218,10 @@ class Manifests(Struct, frozen=True):
 
 
 def qualified_names(obj: Object, slices: Iterable[ObjectView]) -> str:
-    """Return, as the end of a message, the full names of published attributes whose names constraints of a claim give without a domain."""
+    """Return the full names of published attributes whose names constraints of a claim give without a domain.
+
+    The text is the end of a message; it is empty if there are none.
+    """
     spec = obj.get("spec") or {}
     devices = value_at(spec, ("spec", "devices")) or spec.get("devices")
     devices = devices if isinstance(devices, dict) else {}  # a list in slices
