@@ -220,8 +220,10 @@ def claim_of(request: WorkloadRequest, release: Release) -> v1.ResourceClaim:
         raise ConfigurationError(f"request {request.name}: {error}") from None
     if strictness.problems:
         raise ConfigurationError(f"request {request.name}: {', '.join(strictness.problems)}")
-    stored = admitted(kind, complete_new_object(decoded, kind), release, V1, f"request {request.name}")
-    return v1.ResourceClaim.model_validate(stored)
+    claim = complete_new_object(decoded, kind)
+    admitted(kind, claim, release, V1, f"request {request.name}")
+    # with the fields that the API server would drop: advice about another request would be misleading
+    return v1.ResourceClaim.model_validate(claim)
 
 
 def default_workload(devices: EmptyNodes) -> ClaimWorkload:

@@ -234,7 +234,10 @@ def unserved(kind: str, api_version: str, release: Release) -> str | None:
     if api_version in served:
         return None
     since = next((each for each in SUPPORTED if api_version in _served(kind, Release.alpha(each))), None)
-    return f"write apiVersion: {served[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+    on = [one for one in served if _is_on(kind, one, release)]
+    return (
+        f"write apiVersion: {(on or served)[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+    )
 
 
 def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
@@ -247,8 +250,8 @@ def version_problems(manifest: LintedObject, release: Release) -> Iterator[Field
         sure = in_v1(kind, version.rpartition("/")[2], manifest.document.body) if V1 in served else ()
         text = f"an API server does not serve {kind} in {version}"
         yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
-    elif version != served[0]:
-        yield _deprecated(manifest, served[0])
+    elif version != served[0] and (_is_on(kind, served[0], release) or not _is_on(kind, version, release)):
+        yield _deprecated(manifest, served[0])  # unless the newer one is off, and this one is on
     elif not _is_on(kind, version, release):
         text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
         yield FieldProblem("apiVersion", "version-off", text)

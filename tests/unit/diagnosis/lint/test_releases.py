@@ -275,6 +275,14 @@ def test_the_versions_that_alpha_serves_are_those_of_the_sandbox(
     assert [verdict == "yes" for verdict in alpha] == served
 
 
+def test_the_remedy_with_alpha_is_a_version_that_alpha_serves() -> None:
+    surroundings = LintContext(release=Release.alpha(KubernetesVersion(1, 36)))
+    (finding,) = found(TAINT_RULE, surroundings)
+
+    assert finding.help == "write apiVersion: resource.k8s.io/v1alpha3"
+    assert not found(TAINT_RULE.replace("resource.k8s.io/v1", "resource.k8s.io/v1alpha3"), surroundings)
+
+
 def test_the_last_line_names_the_gates_that_were_used() -> None:
     text = TAINT_RULE.replace("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 
