@@ -210,10 +210,6 @@ chart: install ## after a change of the chart: generate its schema, README table
 	  --values examples/cpu-driver/memory/values.yaml
 	$(BIN)/python -m tests.unit.charts.snapshots
 
-.PHONY: schema
-schema: install ## generate the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
-	$(BIN)/python -m dra_kit.kubernetes.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
-
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
   --no-header
 

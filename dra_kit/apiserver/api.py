@@ -104,7 +104,7 @@ class ApiResponse(Struct):
 def success(release: Release, written: Object, **more: Any) -> Object:
     """Return the Status that confirms a change instead of the written object."""
     metadata = {}
-    if release.version.has(Change.STATUSES_HAVE_VERSIONS):
+    if release.has(Change.STATUSES_HAVE_VERSIONS):
         metadata["resourceVersion"] = written["metadata"]["resourceVersion"]
     return {"kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Success", **more}
 

@@ -219,7 +219,7 @@ def page_not_found(release: Release) -> web.Response:
     Raises:
         StatusError: it is this 404.
     """
-    if release.version.has(Change.UNKNOWN_PATHS_GET_A_STATUS):
+    if release.has(Change.UNKNOWN_PATHS_GET_A_STATUS):
         raise StatusError(404, "NotFound", "404 page not found")
     return web.Response(text="404 page not found\n", status=404)
 

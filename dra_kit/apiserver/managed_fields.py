@@ -16,7 +16,17 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, prune, struct, written_zero
+from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.resource.schema.types import (
+    LIST,
+    MAP,
+    SchemaField,
+    fields_after,
+    item_type,
+    prune,
+    struct,
+    written_zero,
+)
 from dra_kit.kubernetes.values.json import Object
 
 Path: TypeAlias = tuple[str, ...]
@@ -142,8 +152,8 @@ def repetitions(value: Any, type_name: str) -> Iterator[Path]:
     return walk(value, root(type_name), ())
 
 
-def undeclared_fields(value: Any, entry: SchemaField, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that a type does not have, as the API server prints them: one of each object.
+def undeclared_fields(value: Any, entry: SchemaField, version: KubernetesVersion, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that a release does not have in a type, as it prints them: one of each object.
 
     Kubernetes stops at the first unknown field of an object, and its order is random.
     """
@@ -152,15 +162,16 @@ def undeclared_fields(value: Any, entry: SchemaField, path: str = "") -> Iterato
         for i, item in enumerate(value):
             keys = {key: item[key] for key in entry.keys if isinstance(item, dict) and key in item}
             element = format_path((f"k:{_json(keys)}",)) if keys else f"[{i}]"
-            yield from undeclared_fields(item, inner, path + element)
+            yield from undeclared_fields(item, inner, version, path + element)
     elif isinstance(value, dict) and entry.type.startswith(MAP):
         for key, item in value.items():
-            yield from undeclared_fields(item, SchemaField(item_type(entry.type)), f"{path}.{key}")
+            yield from undeclared_fields(item, SchemaField(item_type(entry.type)), version, f"{path}.{key}")
     elif isinstance(value, dict) and (known := struct(entry.type)) is not None:
+        declared = known.fields.keys() - fields_after(known.name, version)
         for key, item in value.items():
-            if key in known.fields:
-                yield from undeclared_fields(item, known.fields[key], f"{path}.{key}")
-        unknown = next((key for key in value if key not in known.fields), None)
+            if key in declared:
+                yield from undeclared_fields(item, known.fields[key], version, f"{path}.{key}")
+        unknown = next((key for key in value if key not in declared), None)
         if unknown is not None and not known.open:
             yield f"{path}.{unknown}"
 

@@ -19,9 +19,17 @@ from typing import Any, Final
 
 from dra_kit.apiserver.api import encode
 from dra_kit.apiserver.kinds.kind import Kind, KindRegistry
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.schema.types import CUSTOM_RESOURCE, LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import (
+    CUSTOM_RESOURCE,
+    LIST,
+    MAP,
+    SchemaField,
+    fields_after,
+    item_type,
+    struct,
+)
 from dra_kit.kubernetes.values.json import Object
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -85,11 +93,11 @@ def openapi_document(
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": release.version.published},
         "paths": {address: item for kind in kinds for address, item in _operations(kind, version)},
-        "components": {"schemas": _schemas(kinds, version)},
+        "components": {"schemas": _schemas(kinds, version, release.version)},
     }
 
 
-def _schemas(kinds: list[Kind], version: str) -> Object:
+def _schemas(kinds: list[Kind], version: str, release: KubernetesVersion) -> Object:
     schemas: Object = {}
     waiting: list[str] = list(_ALWAYS) if kinds else []
     for kind in kinds:
@@ -99,17 +107,19 @@ def _schemas(kinds: list[Kind], version: str) -> Object:
             schemas[custom_name(kind, version)] = _custom(kind.schemas.get(version, {}), known)
             waiting.append("meta/v1.ObjectMeta")
             continue
-        schemas[full_name(type_name)] = _struct_schema(type_name) | {"x-kubernetes-group-version-kind": [known]}
+        schemas[full_name(type_name)] = _struct_schema(type_name, release) | {
+            "x-kubernetes-group-version-kind": [known]
+        }
         schemas[full_name(type_name) + "List"] = _list_schema(type_name, known)
-        waiting += [entry.type for entry in _fields(type_name).values()] + ["meta/v1.ListMeta"]
+        waiting += [entry.type for entry in _fields(type_name, release).values()] + ["meta/v1.ListMeta"]
     while waiting:
         name = re.sub(r"^(\[\]|map\[string\])+", "", waiting.pop())
         if name in _NAMED_SCALARS:
             full, schema = _NAMED_SCALARS[name]
             schemas[full] = schema
         elif "." in name and full_name(name) not in schemas:
-            schemas[full_name(name)] = _struct_schema(name)
-            waiting += [entry.type for entry in _fields(name).values()]
+            schemas[full_name(name)] = _struct_schema(name, release)
+            waiting += [entry.type for entry in _fields(name, release).values()]
     return dict(sorted(schemas.items()))
 
 
@@ -126,23 +136,25 @@ def custom_name(kind: Kind, version: str) -> str:
     return ".".join([*reversed(kind.group.split(".")), version, kind.kind])
 
 
-def _fields(type_name: str) -> Mapping[str, SchemaField]:
+def _fields(type_name: str, release: KubernetesVersion) -> Mapping[str, SchemaField]:
     known = struct(type_name)
-    return known.fields if known else {}
+    newer = fields_after(type_name, release)
+    return {name: entry for name, entry in known.fields.items() if name not in newer} if known else {}
 
 
 @cache
-def _struct_schema(type_name: str) -> Object:
+def _struct_schema(type_name: str, release: KubernetesVersion) -> Object:
     known = struct(type_name)
     if known is None:
         return {"type": "object"}
     schema: Object = {"type": "object"}
     if text := type_description(type_name):
         schema["description"] = text
-    if required := [name for name, entry in known.fields.items() if entry.required]:
+    fields = _fields(type_name, release)
+    if required := [name for name, entry in fields.items() if entry.required]:
         schema["required"] = required
-    if known.fields:
-        schema["properties"] = {name: _property(entry) for name, entry in known.fields.items()}
+    if fields:
+        schema["properties"] = {name: _property(entry) for name, entry in fields.items()}
     if known.map:
         schema["x-kubernetes-map-type"] = known.map
     return schema

@@ -29,7 +29,7 @@ from dra_kit.author.config_problems import (
     suggest_values,
     usable_json,
 )
-from dra_kit.author.model import short_repr, with_lax_containers
+from dra_kit.author.model import AUTHOR_RELEASE, short_repr, with_lax_containers
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import qualified_name
@@ -184,7 +184,7 @@ def check_for_devices(config: str, wanted: Wanted) -> ForDevices:
         )
     found: dict[str, tuple[bool | int | str, ...]] = {}
     for name, value in wanted.items():
-        wrong = qualified_name(name, "name") if isinstance(name, str) else []
+        wrong = qualified_name(name, "name", AUTHOR_RELEASE) if isinstance(name, str) else []
         if wrong or not isinstance(name, str):
             text = f": {wrong[0].detail}" if wrong else ""
             raise ConfigurationError(

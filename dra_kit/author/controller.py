@@ -12,7 +12,7 @@ from pydantic import model_validator
 from dra_kit.author.claim import ConsumerReference
 from dra_kit.author.context import ControllerComponent
 from dra_kit.author.device import DeviceTaint, to_plain
-from dra_kit.author.model import AuthorModel, AuthorSettingsT, invalid_device, short_repr
+from dra_kit.author.model import AUTHOR_RELEASE, AuthorModel, AuthorSettingsT, invalid_device, short_repr
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
 from dra_kit.kubernetes.resource.names import label_errors
@@ -185,7 +185,7 @@ class TaintRule(AuthorModel):
     def _obeys_the_api(self) -> Self:
         of_spec = [
             replace(error, path=error.path.removeprefix("spec.").removeprefix("deviceSelector."))
-            for error in validate_taint_rule(self.to_v1("driver"))
+            for error in validate_taint_rule(self.to_v1("driver"), AUTHOR_RELEASE)
         ]
         errors = [*label_errors(self.name, "name"), *of_spec]
         if errors:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, JsonValue, PlainValidator, model_validato
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from dra_kit.author.model import AuthorModel, QuantityLike, invalid_device, parse_quantity, short_repr
+from dra_kit.author.model import AUTHOR_RELEASE, AuthorModel, QuantityLike, invalid_device, parse_quantity, short_repr
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -417,7 +417,7 @@ def valid_v1(device: Device) -> v1.Device:
         valid = None
     if valid is None or not _publishes(device, valid):
         valid = _Valid(device)
-        errors = validate_device_fields(valid.v1, "", per_device_node_selection=names_its_nodes(device))
+        errors = validate_device_fields(valid.v1, "", AUTHOR_RELEASE, per_device_node_selection=names_its_nodes(device))
         if errors:
             raise invalid_device(f"{type(device).__name__} {short_repr(device.name)}", errors)
         _known[key] = valid

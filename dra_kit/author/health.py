@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.context import NodeComponent
 from dra_kit.author.device import Device
-from dra_kit.author.model import AuthorModel, AuthorSettingsT, HardwareT, invalid_device, short_repr
+from dra_kit.author.model import AUTHOR_RELEASE, AuthorModel, AuthorSettingsT, HardwareT, invalid_device, short_repr
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
@@ -192,6 +192,6 @@ def check_health(driver: str, source: HealthSource[Any, Any, Any]) -> None:
 
 def _check_taint(what: str, key: str, value: str) -> None:
     taint = v1.DeviceTaint(key=key, value=value, effect="NoSchedule")
-    errors = validate_device_fields(v1.Device(name="device", taints=(taint,)), "")
+    errors = validate_device_fields(v1.Device(name="device", taints=(taint,)), "", AUTHOR_RELEASE)
     if errors:
         raise invalid_device(what, errors)

@@ -13,7 +13,7 @@ from pydantic import field_validator, model_validator
 from typing_extensions import TypeVar
 
 from dra_kit.author.device import CounterSet, Device, NodeSelector, counters_v1, is_validated, names_its_nodes
-from dra_kit.author.model import AuthorModel, invalid_device, short_repr
+from dra_kit.author.model import AUTHOR_RELEASE, AuthorModel, invalid_device, short_repr
 from dra_kit.errors import InvalidDevice
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import driver_name
@@ -86,7 +86,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         errors = validate_pool(slices) or [
             replace(error, path=f"slices[{number}].{error.path}")
             for number, item in enumerate(slices)
-            for error in validate_slice(item, devices_valid=devices_valid)
+            for error in validate_slice(item, AUTHOR_RELEASE, devices_valid=devices_valid)
         ]
         if errors:
             what = "Pool" if self.name is None else f"Pool {short_repr(self.name)}"

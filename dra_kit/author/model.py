@@ -15,6 +15,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
 from dra_kit.errors import DraKitError, InvalidDevice
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, go_quote
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -163,6 +164,15 @@ _PATTERN: Final = re.compile(r", regex used for validation is '[^']*'")
 """How a rule in words may continue."""
 _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
 """What an author writes under another name: a pool's counters are published in separate slices."""
+
+
+AUTHOR_RELEASE: Final = UNMODIFIED
+"""The release that judges an author's object before its cluster is known: the newest one, with its default gates.
+
+So an object is judged alike on each machine, and when it is constructed. A driver outlives the release of its cluster:
+what the newest refuses would end with the cluster's next upgrade. Where slices are published, the release of the
+cluster judges them, too (:func:`dra_kit.slices.planning.refused_slices`).
+"""
 
 
 def invalid_device(what: str, errors: Sequence[FieldError]) -> InvalidDevice:

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Resource(Struct, frozen=True):
@@ -15,6 +16,7 @@ class Resource(Struct, frozen=True):
     Attributes:
         group: API group, empty for the core group.
         plural: the name in paths and in RBAC rules.
+        older: versions of releases that do not serve ``version``, newest first.
     """
 
     group: str
@@ -22,6 +24,12 @@ class Resource(Struct, frozen=True):
     plural: str
     kind: str
     namespaced: bool
+    older: tuple[str, ...] = ()
+
+    @property
+    def versions(self) -> tuple[Resource, ...]:
+        """The resource in each of its versions, newest first."""
+        return (self, *(replace(self, version=version, older=()) for version in self.older))
 
     @property
     def api_version(self) -> str:
@@ -64,7 +72,10 @@ RESOURCE_CLAIM_TEMPLATES = Resource(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True
 )
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
-DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
+DEVICE_TAINT_RULES = Resource(
+    "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False, older=("v1beta2", "v1alpha3")
+)
+"""v1 since Kubernetes 1.37, v1beta2 since 1.36, v1alpha3 from 1.33 to 1.38; only v1 is served by default."""
 RESOURCE_POOL_STATUS_REQUESTS = Resource(
     "resource.k8s.io", "v1alpha3", "resourcepoolstatusrequests", "ResourcePoolStatusRequest", namespaced=False
 )

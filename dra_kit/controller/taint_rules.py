@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dra_kit.author.calls import GeneratorMessages, GeneratorThread, call_threadsafe
 from dra_kit.author.controller import TaintRule, TaintRuleSource
@@ -236,10 +235,6 @@ def _updated(wanted: v1.DeviceTaintRule, stored: v1.DeviceTaintRule) -> v1.Devic
     return wanted.model_copy(update={"metadata": metadata, "spec": wanted.spec.model_copy(update={"taint": taint})})
 
 
-VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
-"""Best first: v1 since Kubernetes 1.37, v1beta2 since 1.36, v1alpha3 from 1.33 to 1.38."""
-
-
 async def served_taint_rules(client: Client) -> Resource:
     """Return the resource in the newest version that is served.
 
@@ -247,13 +242,13 @@ async def served_taint_rules(client: Client) -> Resource:
         ConfigurationError: none is (code ``taint-rules-not-served``).
         KubeError: the API server does not answer.
     """
-    for version in VERSIONS:
+    for resource in DEVICE_TAINT_RULES.versions:
         try:
-            found = await client.get_path(f"/apis/{GROUP}/{version}")
+            found = await client.get_path(f"/apis/{GROUP}/{resource.version}")
         except NotFound:
             continue
-        if any(item.get("name") == DEVICE_TAINT_RULES.plural for item in found.get("resources") or ()):
-            return replace(DEVICE_TAINT_RULES, version=version)
+        if any(item.get("name") == resource.plural for item in found.get("resources") or ()):
+            return resource
     release = await discover_release(client)
     raise ConfigurationError(
         f"taint rules are not applied: the API server (Kubernetes {release}) does not serve DeviceTaintRules; "

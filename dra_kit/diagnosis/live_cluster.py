@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct
@@ -137,9 +138,7 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
     resource = _RESOURCES[kind]
     parts = list(scope.parts(kind))
     try:
-        return await _lists(client, resource, parts), None
-    except NotFound:
-        return [], None  # the release does not have the kind
+        return await _of_a_served_version(client, resource, parts), None
     except Forbidden as error:
         if error.status == _NOT_AUTHENTICATED:
             raise
@@ -159,6 +158,14 @@ async def _read(client: Client, kind: str, scope: ReadScope) -> tuple[list[dict[
         return await _lists(client, resource, parts), gap
     except Forbidden:
         return [], gap
+
+
+async def _of_a_served_version(client: Client, resource: Resource, parts: Sequence[ListScope]) -> list[dict[str, Any]]:
+    """Return the objects in the newest version that the release has; none if it has none."""
+    for version in resource.versions:
+        with suppress(NotFound):
+            return await _lists(client, version, parts)
+    return []
 
 
 async def _lists(client: Client, resource: Resource, parts: Sequence[ListScope]) -> list[dict[str, Any]]:

@@ -332,7 +332,7 @@ def _stored(
     if kind.model is not None and (wish := unserved(kind.name, api_version, release)) is not None:
         text = f"Kubernetes {release.version} does not serve {kind.name} in {api_version}"
         raise ConfigurationError(f"{where}: {'; '.join(filter(None, (text, wish)))}")
-    strictness = StrictDecoding()
+    strictness = StrictDecoding(version=release.version)
     try:
         decoded = decode(document, kind.types[api_version], strictness)
     except TypeMismatch as error:

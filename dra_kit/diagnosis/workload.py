@@ -213,7 +213,7 @@ def claim_of(request: WorkloadRequest, release: Release) -> v1.ResourceClaim:
         "metadata": {"name": "workload", "namespace": "default"},
         "spec": {"devices": request.spec()},
     }
-    strictness = StrictDecoding()
+    strictness = StrictDecoding(version=release.version)
     try:
         decoded = decode(document, kind.types[V1], strictness)
     except TypeMismatch as error:

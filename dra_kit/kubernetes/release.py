@@ -92,7 +92,10 @@ _PUBLISHED: Final = {34: "v1.34.2", 36: "v1.36.2", 37: "v1.37.1", 38: "v1.38.0-b
 
 
 class Change(Enum):
-    """A rule that changed without a feature gate; the code asks for each in one place."""
+    """A rule that changed without a feature gate; the code asks for each in one place, by :meth:`Release.has`.
+
+    Code that knows a version but no gates, as CEL does, asks :meth:`KubernetesVersion.has`.
+    """
 
     ALLOCATORS_ALIKE = auto()
     """The three allocators differ in their features only: each knows the rules that the experimental one had before."""
@@ -134,8 +137,6 @@ class Change(Enum):
     """The stable allocator has the features of the incubating one, and that those of the experimental one."""
     BINDING_NEEDS_STATUS = auto()
     """DRAResourceClaimDeviceStatus does not choose an allocator without DRADeviceBindingConditions."""
-    COUNTERS_IN_SLICES_OF_THEIR_OWN = auto()
-    """A slice has counter sets or devices; before, devices used the counter sets of their own slice."""
     INCOMPLETE_POOLS_SKIPPED = auto()
     """No device of an incomplete pool is allocated; before, this was so in allocation mode All only."""
     INVALID_POOLS_FAIL_NODES = auto()
@@ -239,7 +240,6 @@ _CHANGED: Final = {
     Change.SLICES_ARE_SELECTED_BY_POOL: 37,
     Change.ALLOCATORS_PROMOTED: 36,
     Change.BINDING_NEEDS_STATUS: 35,
-    Change.COUNTERS_IN_SLICES_OF_THEIR_OWN: 35,
     Change.INCOMPLETE_POOLS_SKIPPED: 35,
     Change.INVALID_POOLS_FAIL_NODES: 35,
     Change.TOLERATIONS_IN_RESULTS: 35,
@@ -391,6 +391,13 @@ class Release(Struct, frozen=True):
         off = {name for name, gate in GATES.items() if version.minor >= gate.known and name != _NOT_ALPHA}
         return cls(version, release.enabled | off)
 
+    @classmethod
+    def settings(cls, version: KubernetesVersion) -> tuple[Self, Self, Self]:
+        """Return a release with its default gates, with as few as it can run with, and with all of them."""
+        known = {name: gate for name, gate in GATES.items() if gate.known <= version.minor}
+        locked = (name for name, gate in known.items() if gate.locked is not None and gate.locked <= version.minor)
+        return cls.of(version), cls(version, frozenset(locked)), cls(version, frozenset(known))
+
     def also(self, *names: str) -> Release:
         """Return this release with further gates switched on."""
         return Release(self.version, self.enabled | set(names))
@@ -454,8 +461,8 @@ class Release(Struct, frozen=True):
             raise ValueError(f"{name} is not a feature gate of Kubernetes {self.version}: it came with 1.{gate.known}")
         if gate.removed is not None and self.version.minor >= gate.removed:
             raise ValueError(
-                f"{name} is not a feature gate of Kubernetes {self.version}: what it switched is always on since "
-                f"1.{gate.removed}; remove it"
+                f"{name} is not a feature gate of Kubernetes {self.version}: it was removed in 1.{gate.removed}, "
+                "and what it switched is always on; remove it"
             )
         return gate
 

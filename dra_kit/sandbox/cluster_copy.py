@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.apiserver.api import Api
+from dra_kit.apiserver.api import Api, RuntimeConfig
 from dra_kit.apiserver.bootstrap import restore
 from dra_kit.client.api import Client
 from dra_kit.client.informer import ObjectChange
@@ -109,6 +109,24 @@ class ClusterCopy(Struct, frozen=True):
             objects=objects,
         )
 
+    def served(self, release: Release, runtime_config: RuntimeConfig) -> ClusterCopy:
+        """Return the copy for an API server: without the objects that it does not serve, the others in its versions."""
+        kinds = {(kind.group, kind.kind): kind for kind in runtime_config.served(release)}
+        taken, left_out = list[Object](), Counter[str]()
+        for item in self.objects:
+            group, _, version = str(item["apiVersion"]).rpartition("/")
+            kind = kinds.get((group, str(item["kind"])))
+            if kind is None:
+                left_out[str(item["kind"])] += 1
+            elif version in kind.types:
+                taken.append(item)
+            else:
+                taken.append({**item, "apiVersion": kind.api_version(next(iter(kind.types)))})
+        if not left_out:
+            return replace(self, objects=tuple(taken))
+        note = f"left out, because the API server does not serve them: {_numbers(left_out)}; see --runtime-config"
+        return replace(self, objects=tuple(taken), notes=(*self.notes, note))
+
     def restore(self, api: Api) -> None:
         """Store the objects in an API server that does not run yet.
 
@@ -176,8 +194,11 @@ def _others(saved: SavedCluster, release: Release) -> tuple[list[Object], list[s
         taken.append({**document, "metadata": {**metadata, **own}})
     if not left_out:
         return taken, []
-    what = ", ".join(f"{number:,} {kind}" for kind, number in sorted(left_out.items()))
-    return taken, [f"left out, because controllers would act on them without their pods: {what}"]
+    return taken, [f"left out, because controllers would act on them without their pods: {_numbers(left_out)}"]
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {kind}" for kind, number in sorted(counts.items()))
 
 
 _SERVED: Final = {

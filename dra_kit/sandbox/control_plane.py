@@ -145,7 +145,7 @@ class ControlPlane:
                     *FOLLOWED,
                 )
             }
-            informers = self._informers = SharedInformers(client, _RESOURCES, late=late)
+            informers = self._informers = SharedInformers(client, _RESOURCES, late=late, served=self._served)
             manager = ControllerManager(
                 await self.connect("kube-controller-manager", warnings=False),
                 informers,
@@ -221,6 +221,10 @@ class ControlPlane:
         return await self._stack.enter_async_context(
             Client(self.credentials(), user_agent=user_agent, connections=connections, warnings=warnings)
         )
+
+    def _served(self, resource: Resource) -> Resource | None:
+        find = self.server.api.registry.find
+        return next((item for item in resource.versions if find(item.group, item.version, item.plural)), None)
 
     def _served_kind(self, group: str, version: str, name: str) -> ServedKind | None:
         registry = self.server.api.registry

@@ -42,6 +42,8 @@ class SharedInformers:
     Args:
         late: resources that few clusters have. Each is followed once its first object exists; until then its list is
             empty.
+        served: returns a resource in the newest version that the API server serves, in which it is followed; None for
+            none, and its list stays empty. It is not asked for late ones.
     """
 
     def __init__(
@@ -50,9 +52,13 @@ class SharedInformers:
         resources: Iterable[Resource],
         *,
         late: Mapping[Resource, Callable[[], Awaitable[object]]] | None = None,
+        served: Callable[[Resource], Resource | None] = lambda resource: resource,
     ) -> None:
         self._late = dict(late or {})
-        self._informers = {resource: Informer(client, resource) for resource in (*resources, *self._late)}
+        self._served: dict[Resource, Resource | None] = {resource: served(resource) for resource in resources}
+        followed = {resource: version or resource for resource, version in self._served.items()}
+        followed |= {resource: resource for resource in self._late}
+        self._informers = {resource: Informer(client, version) for resource, version in followed.items()}
         self._listeners: dict[Resource, list[Callable[[ObjectChange], None]]] = {item: [] for item in self._informers}
 
     @property
@@ -64,15 +70,19 @@ class SharedInformers:
         """Return all objects of a followed resource by (namespace, name), as a live view; do not change the objects."""
         return self._informers[resource].objects
 
+    def served(self, resource: Resource) -> Resource:
+        """Return a followed resource in the version of its objects, for writes."""
+        return self._served.get(resource) or resource
+
     def listen(self, resource: Resource, listener: Callable[[ObjectChange], None]) -> None:
         """Notify a listener of every change from now on; before :meth:`run`, of what exists too."""
         self._listeners[resource].append(listener)
 
     async def synced(self) -> None:
         """Wait until the first list of every resource that is followed from the beginning has been delivered."""
-        for resource, informer in self._informers.items():
-            if resource not in self._late:
-                await informer.synced.wait()
+        for resource, version in self._served.items():
+            if version is not None:
+                await self._informers[resource].synced.wait()
 
     async def run(self) -> None:
         """Follow until cancelled.
@@ -82,7 +92,8 @@ class SharedInformers:
         """
         async with asyncio.TaskGroup() as group:
             for resource, informer in self._informers.items():
-                group.create_task(self._follow(resource, informer), name=f"informer {resource.plural}")
+                if resource in self._late or self._served[resource] is not None:
+                    group.create_task(self._follow(resource, informer), name=f"informer {resource.plural}")
 
     async def _follow(self, resource: Resource, informer: Informer) -> None:
         """Call the listeners with each change of a resource; a late one is followed from its first object on."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import Change, KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel, ObjectMeta, OwnerReference
-from dra_kit.kubernetes.resource.conversion import GATED_FIELDS
+from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, drop_disabled_fields
+from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.kubernetes.resource.validation.devices import COUNTER_SETS_PER_SLICE_MAX
-from dra_kit.kubernetes.resource.validation.slices import max_devices, split_devices
+from dra_kit.kubernetes.resource.validation.slices import max_devices, split_devices, validate_slice
 
 _FIRST_GENERATION = 1
 
@@ -358,6 +360,52 @@ def _compare_models(path: str, sent: APIModel, stored: Any) -> list[DroppedField
             result += _compare(where, value, other)
     missing = [name for name in sent.model_extra or {} if name not in (stored.model_extra or {})]
     return result + [DroppedField(f"{path}.{name}", None) for name in missing]
+
+
+def refused_slices(
+    steps: SlicePlan, existing: Sequence[v1.ResourceSlice], version: KubernetesVersion
+) -> dict[str, list[FieldError]]:
+    """Return why an API server of a release refuses slices to write, whatever its feature gates, by pool.
+
+    Writing such a pool would end in the middle: its highest generation would be incomplete, and none of its devices
+    could be allocated any more.
+    """
+    before = {item.metadata.name: item for item in existing}
+    found: dict[str, list[FieldError]] = {}
+    for item in (*steps.updates, *steps.creates):
+        if errors := _refused(item, before.get(item.metadata.name), version):
+            found.setdefault(item.spec.pool.name, []).extend(errors)
+    return found
+
+
+def _refused(item: v1.ResourceSlice, old: v1.ResourceSlice | None, version: KubernetesVersion) -> list[FieldError]:
+    usual, fewest, most = Release.settings(version)
+    sent = item.to_json()
+    found: list[FieldError] = []
+    for release in (most, fewest, usual):  # the texts are those of the default gates
+        left = drop_disabled_fields(sent, None, release)
+        stored = item if left is sent else v1.ResourceSlice.model_validate(left)
+        found = validate_slice(stored, release, old=old)
+        if not found:
+            return []
+    return [replace(error, path=_with_device(error.path, item.spec.devices)) for error in found]
+
+
+def _with_device(path: str, devices: Sequence[v1.Device]) -> str:
+    """Return the path of a field in a slice, with the name of the device, whose position changes with the others."""
+    match = re.match(r"spec\.devices\[([0-9]+)\]", path)
+    if match is None:
+        return path.removeprefix("spec.")
+    return f"devices[{devices[int(match[1])].name}]{path[match.end() :]}"
+
+
+def without_pools(steps: SlicePlan, names: Collection[str]) -> SlicePlan:
+    """Return the writes of all other pools."""
+    deletes, updates, creates = (
+        tuple(item for item in items if item.spec.pool.name not in names)
+        for items in (steps.deletes, steps.updates, steps.creates)
+    )
+    return SlicePlan(deletes, updates, creates)
 
 
 class SliceContent(Struct, frozen=True):

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool, is_published_alike
+from dra_kit.author.model import AUTHOR_RELEASE, invalid_device, short_repr
 from dra_kit.client.api import Client
 from dra_kit.client.informer import jittered, retry_delay, wait_for_event
 from dra_kit.client.resources import RESOURCE_SLICES
@@ -25,6 +26,7 @@ from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, K
 from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
+from dra_kit.kubernetes.resource.field_errors import FieldError
 from dra_kit.slices.planning import (
     AcceptedSlice,
     DesiredPool,
@@ -34,7 +36,9 @@ from dra_kit.slices.planning import (
     generate_name,
     is_stored_alike,
     plan,
+    refused_slices,
     separates_counters,
+    without_pools,
 )
 from dra_kit.text import counted
 
@@ -199,6 +203,7 @@ class Publisher:
                 extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
             )
         if refused is not None:
+            self._scope.invalidate()  # another API server may accept it
             raise refused
         return bool(steps)
 
@@ -244,6 +249,11 @@ class Publisher:
         if sample is not None and not await stores_counters(self._client, sample):
             refused = refused or counters_dropped(desired, version)
             steps = plan(without_counters(desired), existing, separate_counter_slices=separate, accepted=self._accepted)
+        if version != AUTHOR_RELEASE.version:  # that one has judged each pool when it was constructed
+            errors = refused_slices(steps, existing, version)
+            if errors:
+                refused = refused or pools_refused(errors, version)
+                steps = without_pools(steps, errors)
         return steps, refused
 
     def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
@@ -455,6 +465,16 @@ def counters_dropped(desired: DesiredSlices, version: KubernetesVersion) -> Conf
         "together; enable the feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by "
         "default from 1.36)",
         code="counters-dropped",
+    )
+
+
+def pools_refused(errors: Mapping[str, Sequence[FieldError]], version: KubernetesVersion) -> ConfigurationError:
+    """Return the message about pools that an API server of this release refuses."""
+    pools = "; ".join(str(invalid_device(f"pool {short_repr(name)}", found)) for name, found in errors.items())
+    return ConfigurationError(
+        f"{pools}: not published, since Kubernetes {version} refuses it whatever its feature gates; what was published "
+        "before stays; change what the driver publishes",
+        code="refused-by-release",
     )
 
 

@@ -67,7 +67,8 @@ def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
                 words: list[str] = []
                 comparison = Comparison(words, sent_once=release.version != TWICE, in_words=release.version >= DECLARED)
                 observe = partial(_observe, runner, replayer, expand(line), comparison)
-                yield Case(line["id"], expand(line), observe, words)
+                id_ = line["id"] if release.version >= DECLARED else f"{line['id']} ({release.version})"
+                yield Case(id_, expand(line), observe, words)
         finally:
             runner.run(replayer.close())
 
@@ -77,7 +78,10 @@ TWICE: Final = KubernetesVersion(1, 37)
 
 
 DECLARED: Final = KubernetesVersion(1, 36)
-"""The first release with declarative validation. Older ones refuse in other words, which are not compared."""
+"""The first release with declarative validation. Of older ones, the refused fields are compared and not the words.
+
+What may differ from them may not from newer ones: their lines have other ids.
+"""
 
 
 def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, comparison: Comparison) -> Line:
@@ -96,7 +100,7 @@ class Comparison:
     Args:
         words: where different texts are noted.
         sent_once: whether nothing is known about the order of causes.
-        in_words: whether causes and messages are compared.
+        in_words: whether the causes and messages of refusals are compared, or only which fields are refused for what.
     """
 
     def __init__(self, words: list[str], *, sent_once: bool = False, in_words: bool = True) -> None:
@@ -116,7 +120,8 @@ class Comparison:
     def step(self, step: Line, got: Line) -> Line:
         if self._sent_once and "message" in step and _reordered(step, got):
             got = got | {"causes": step["causes"], "message": step["message"]}
-        if not self._in_words and step.get("status") == got.get("status") == _INVALID:
+        invalid = step.get("status") == got.get("status") == _INVALID
+        if invalid and not self._in_words and _refused(step) == _refused(got):
             if any(step.get(key) != got.get(key) for key in _WORDS):
                 self._words.append(str(got.get("message")))
             got = {key: value for key, value in got.items() if key not in _WORDS}
@@ -153,6 +158,18 @@ class Comparison:
             self._words.append(text)
             return expected
         return fitted
+
+
+def _refused(answer: Line) -> set[tuple[str, str]]:
+    """Return the fields of the causes with their reasons.
+
+    What is required and empty is also invalid: older releases have a cause for either or for both.
+    """
+    causes = answer.get("causes") or ()
+    return {(cause["field"], _EMPTY.get(cause["reason"], cause["reason"])) for cause in causes}
+
+
+_EMPTY: Final = {"FieldValueRequired": "FieldValueInvalid"}
 
 
 def _reordered(step: Line, got: Line) -> bool:

@@ -62,3 +62,31 @@ def test_answers_equal_those_of_the_oldest_release(name: str, record_property: R
     record_property("golden", agreement.told(f"1.34/api/{name}"))
     assert agreement.total > 0
     assert [difference.id for difference in agreement.differences] == []
+    assert agreement.stale == []
+
+
+NAME = {"field": "metadata.name", "reason": "FieldValueRequired", "message": "Required value"}
+LONG = {"field": "spec.driver", "reason": "FieldValueTooLong", "message": "Too long: may not be more than 63 bytes"}
+
+
+@pytest.mark.parametrize(
+    ("causes", "agree"),
+    [
+        ([LONG, NAME], True),
+        ([NAME, LONG | {"message": "Too long"}], True),
+        ([NAME, NAME | {"reason": "FieldValueInvalid"}, LONG], True),
+        ([NAME], False),
+        ([NAME, LONG, {**NAME, "field": "spec.pool.name"}], False),
+        ([NAME, LONG | {"field": "spec"}], False),
+        ([NAME, LONG | {"reason": "FieldValueInvalid"}], False),
+        ([], False),
+    ],
+)  # fmt: skip
+def test_refusals_in_other_words_are_those_of_the_same_fields(causes: list[dict[str, str]], agree: bool) -> None:
+    recorded = {"status": 422, "message": "two faults", "causes": [NAME, LONG]}
+    words: list[str] = []
+
+    compared = api.Comparison(words, in_words=False).answer(recorded, {"status": 422, "message": "x", "causes": causes})
+
+    assert (compared == recorded) is agree
+    assert bool(words) is agree

@@ -101,9 +101,9 @@ def differences(facts: Iterable[GateFacts]) -> Iterator[str]:
             yield f"{name} of {release} is in GATES, but not in Kubernetes: set 'removed'"
 
 
-def recorded() -> list[GateFacts]:
+def recorded(file: Path = RECORDED) -> list[GateFacts]:
     """Return the recorded gates of all releases."""
-    return [GateFacts(**line | {"needs": tuple(line["needs"])}) for line in files.read(RECORDED)]
+    return [GateFacts(**line | {"needs": tuple(line["needs"])}) for line in files.read(file)]
 
 
 def facts_of(files: Iterable[Path]) -> list[GateFacts]:
@@ -121,9 +121,13 @@ def facts_of(files: Iterable[Path]) -> list[GateFacts]:
     return facts
 
 
-def write(facts: Iterable[GateFacts]) -> None:
-    """Replace the recorded gates."""
-    RECORDED.write_text("".join(json.dumps(fact._asdict()) + "\n" for fact in facts))
+def write(facts: Iterable[GateFacts], file: Path = RECORDED) -> None:
+    """Replace the recorded gates of the releases of these; those of other releases stay."""
+    new = list(facts)
+    given = {fact.release for fact in new}
+    kept = [fact for fact in recorded(file) if fact.release not in given]
+    lines = sorted([*kept, *new], key=lambda fact: _minor(fact.release))
+    file.write_text("".join(json.dumps(fact._asdict()) + "\n" for fact in lines))
 
 
 def _minor(release: str) -> int:

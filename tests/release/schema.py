@@ -6,16 +6,20 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from dra_kit.kubernetes.release import OLDEST, SUPPORTED
 from dra_kit.kubernetes.resource import schema
 from tests.release.server import fetch
 
 FOLDER: Final = Path(schema.__file__).parent
+SINCE: Final = FOLDER / "since.json"
+MODULES: Final = ("api", "apimachinery", "apiextensions-apiserver")
+"""The modules of k8s.io with the types of the table."""
 
 DOCUMENTS: Final = (
     "api/v1",
@@ -279,3 +283,64 @@ def differences(there: dict[str, dict[str, Any]], here: dict[str, dict[str, Any]
         rest = [{key: value for key, value in side[name].items() if key != "fields"} for side in (there, here)]
         if rest[0] != rest[1]:
             yield f"{name} is {json.dumps(rest[0])}, was {json.dumps(rest[1])}"
+
+
+Since: TypeAlias = dict[str, dict[str, int]]
+"""By type and field: the first minor release with a field that is younger than its type."""
+_MODULE: Final = re.compile(r"(?P<name>[a-z-]+)@v[0-9]+\.(?P<minor>[0-9]+)\.[0-9].*")
+
+
+def since_of(folders: list[Path], types: Mapping[str, dict[str, Any]]) -> Since:
+    """Return since when releases have the fields of a table of types, from the Go modules of each release.
+
+    Raises:
+        ValueError: a folder is not one of :data:`MODULES` of a release, or a release lacks one.
+    """
+    modules: dict[int, dict[str, Path]] = {version.minor: {} for version in SUPPORTED}
+    for folder in folders:
+        found = _MODULE.fullmatch(folder.name)
+        if found is None or found["name"] not in MODULES or not folder.is_dir():
+            raise ValueError(
+                f"{folder} is not the folder of a module; give folders such as k8s.io/api@v0.{OLDEST.minor}.0"
+            )
+        modules.setdefault(int(found["minor"]), {})[found["name"]] = folder
+    lacking = [
+        f"k8s.io/{name} of 1.{minor}" for minor, known in modules.items() for name in MODULES if name not in known
+    ]
+    if lacking:
+        raise ValueError(f"give the modules of all supported releases; without {', '.join(lacking)}")
+    since: Since = {}
+    first: dict[str, int] = {}
+    for minor, known in sorted(modules.items()):
+        for name, fields in go_fields(list(known.values())).items():
+            first.setdefault(name, minor)
+            for item in fields:
+                if name in types and item.name in types[name]["fields"]:
+                    since.setdefault(name, {}).setdefault(item.name, minor)
+    return {
+        name: younger
+        for name, fields in sorted(since.items())
+        if (younger := {item: minor for item, minor in sorted(fields.items()) if minor > first[name]})
+    }
+
+
+def recorded_since() -> Since:
+    """Return since when releases have the younger fields, as dra-kit knows it."""
+    table: Since = json.loads(SINCE.read_text(encoding="utf-8"))
+    return table
+
+
+def since_differences(there: Since, here: Since) -> Iterator[str]:
+    """Yield a line for each field that exists since another release."""
+    for name in sorted(there.keys() | here.keys()):
+        new, old = there.get(name, {}), here.get(name, {})
+        for item in sorted(new.keys() | old.keys()):
+            if new.get(item) != old.get(item):
+                texts = [f"since 1.{side[item]}" if item in side else "as old as its type" for side in (new, old)]
+                yield f"{name}.{item} is {texts[0]}, was {texts[1]}"
+
+
+def write_since(table: Since) -> None:
+    """Write one line for each type."""
+    lines = [f"  {json.dumps(name)}: {json.dumps(fields)}" for name, fields in table.items()]
+    SINCE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

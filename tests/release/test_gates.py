@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
-from tests.release.gates import GateFacts, differences, facts_of, gates_of, recorded
+from tests.release.__main__ import main
+from tests.release.gates import RECORDED, GateFacts, differences, facts_of, gates_of, recorded, write
 
 SOURCE = """
 const (
@@ -90,3 +91,24 @@ def test_a_file_of_no_release_is_an_error(tmp_path: Path) -> None:
 def test_a_gate_is_refused_without_the_one_it_needs() -> None:
     with pytest.raises(ValueError, match="DRAResourceClaimGranularStatusAuthorization is on but needs"):
         Release.parse("1.36").switched("DRADeviceBindingConditions=false,DRAResourceClaimDeviceStatus=false")
+
+
+@pytest.mark.parametrize("table", ["gates", "schema"])
+def test_a_comparison_with_nothing_is_refused(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([table])
+
+    assert ended.value.code == 2
+    assert "the following arguments are required" in capsys.readouterr().err
+
+
+def test_recording_a_release_keeps_the_others(tmp_path: Path) -> None:
+    file, oven = tmp_path / "gates.jsonl", GateFacts("1.36", "DRAOven", True, True, "1.35", ())
+    file.write_bytes(RECORDED.read_bytes())
+    before = recorded()
+
+    write([oven], file)
+    again = recorded(file)
+
+    assert [fact for fact in again if fact.release == "1.36"] == [oven]
+    assert [fact for fact in again if fact.release != "1.36"] == [fact for fact in before if fact.release != "1.36"]

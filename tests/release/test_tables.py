@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.release import NEWEST, OLDEST, SUPPORTED
 from tests.release import roles, schema
 from tests.release.__main__ import main
 
@@ -118,6 +119,61 @@ def test_differences_of_types_and_fields_are_one_line_each() -> None:
         "a/v1.C is new",
     ]
     assert list(schema.differences(here, here)) == []
+
+
+def modules_of(root: Path, minor: int, fields: str, *, without: str = "") -> list[Path]:
+    """The folders of the modules of a release, whose struct Oven has these fields."""
+    folders = [root / f"{name}@v0.{minor}.1" for name in schema.MODULES if name != without]
+    for folder in folders:
+        (folder / "core" / "v1").mkdir(parents=True)
+    lines = [f'Name{i} string `json:"{name}" protobuf:"bytes,{i},opt,name={name}"`' for i, name in enumerate(fields)]
+    source = "type Oven struct {\n\t" + "\n\t".join(lines) + "\n}\n"
+    (folders[0] / "core" / "v1" / "types.go").write_text(source)
+    return folders
+
+
+def test_a_field_is_as_old_as_the_first_release_of_its_type_or_has_a_release(tmp_path: Path) -> None:
+    releases = {version.minor: "ab" for version in SUPPORTED} | {OLDEST.minor: "a", NEWEST.minor: "abcd"}
+    folders = [folder for minor, fields in releases.items() for folder in modules_of(tmp_path, minor, fields)]
+    kinds: Table = {"core/v1.Oven": {"fields": dict.fromkeys("abc")}}
+
+    since = schema.since_of(folders[::-1], kinds)
+
+    assert since == {"core/v1.Oven": {"b": OLDEST.minor + 1, "c": NEWEST.minor}}
+
+
+def test_since_when_a_field_exists_needs_all_modules_of_all_releases(tmp_path: Path) -> None:
+    folders = [
+        folder for version in SUPPORTED[1:] for folder in modules_of(tmp_path, version.minor, "a", without="api")
+    ]
+
+    with pytest.raises(ValueError, match=f"k8s.io/api of {OLDEST}, .*, k8s.io/api of {NEWEST}$"):
+        schema.since_of(folders, {})
+    with pytest.raises(ValueError, match="is not the folder of a module; give folders such as"):
+        schema.since_of([tmp_path], {})
+
+
+def test_fields_of_another_release_are_one_line_each_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "SINCE", tmp_path / "since.json")
+    schema.write_since({"a/v1.A": {"x": 35, "y": 36}, "a/v1.B": {"z": 36}})
+
+    assert list(schema.since_differences({"a/v1.A": {"x": 36}}, schema.recorded_since())) == [
+        "a/v1.A.x is since 1.36, was since 1.35",
+        "a/v1.A.y is as old as its type, was since 1.36",
+        "a/v1.B.z is as old as its type, was since 1.36",
+    ]
+
+
+def test_every_field_with_a_release_is_in_the_table() -> None:
+    table = schema.recorded()
+
+    assert [(name, item) for name, items in schema.recorded_since().items() for item in items
+            if item not in table[name]["fields"]] == []  # fmt: skip
+    assert {minor for items in schema.recorded_since().values() for minor in items.values()} <= {
+        version.minor for version in SUPPORTED[1:]
+    }
 
 
 def role(name: str, **fields: Any) -> dict[str, Any]:

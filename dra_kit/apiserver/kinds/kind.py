@@ -208,8 +208,8 @@ class VersionLife(NamedTuple):
         """Return what a release says about a version that is deprecated; empty for one that is not yet."""
         if self.deprecated is None or now.minor < self.deprecated:
             return ""
-        told = f"deprecated in v1.{self.deprecated}+"
-        return f"{told}, unavailable in v1.{self.removed}+" if self._announced(now) else told
+        warning = f"deprecated in v1.{self.deprecated}+"
+        return f"{warning}, unavailable in v1.{self.removed}+" if self._announced(now) else warning
 
     def _announced(self, now: KubernetesVersion) -> bool:
         return not (self.taken_back and now.has(Change.REMOVALS_TAKEN_BACK))
@@ -301,8 +301,8 @@ class Kind(Struct, frozen=True):
         """Return the kind with the versions that a release serves, and the warnings about them."""
         lives = {version: life for version, life in self.lives.items() if version in self.types}
         warnings = {
-            version: f"{self.api_version(version)} {self.kind} is {told}"
-            for version, life in lives.items() if (told := life.deprecation(release.version))
+            version: f"{self.api_version(version)} {self.kind} is {warning}"
+            for version, life in lives.items() if (warning := life.deprecation(release.version))
         }  # fmt: skip
         now = release.version
         lacking = {version for version, life in lives.items() if life.is_over(now) or not life.has_begun(now)}

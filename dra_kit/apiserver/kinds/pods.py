@@ -126,7 +126,7 @@ class PodStrategy(Strategy):
             return [forbidden("spec.containers", "pod updates may not add or remove containers")]
         errors = _new_gates(new_spec, old_spec)
         if _fixed(new_spec) != _fixed(old_spec):
-            whole = context.release.version.has(Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED)
+            whole = context.release.has(Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED)
             fields = ",".join((*_CHANGEABLE, *_CHANGEABLE_WITH_GATES) if whole else _CHANGEABLE)
             errors.append(forbidden("spec", f"pod updates may not change fields other than {fields}"))
         return errors

@@ -108,7 +108,7 @@ class DeviceClassStrategy(ResourceStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.DeviceClass, obj, old)
-        return validate_class(new, before, context.release)
+        return validate_class(new, context.release, before)
 
 
 class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
@@ -126,7 +126,8 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_taint_rule(*_parsed(v1.DeviceTaintRule, obj, old), release=context.release)
+        new, before = _parsed(v1.DeviceTaintRule, obj, old)
+        return validate_taint_rule(new, context.release, before)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -277,7 +278,7 @@ class ResourceSliceStrategy(ResourceStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.ResourceSlice, obj, old)
-        return validate_slice(new, old=before, release=context.release)
+        return validate_slice(new, context.release, old=before)
 
     @override
     def same_spec(self, obj: Object, old: Object) -> bool:

@@ -70,11 +70,11 @@ class PodGroupStrategy(StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group(obj, None, context.release)
+        return validate_pod_group(obj, context.release)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_pod_group(obj, old, context.release)
+        return validate_pod_group(obj, context.release, old)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -99,11 +99,11 @@ class PodGroupTemplatesStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_workload(obj, None, context.release)
+        return validate_workload(obj, context.release)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        return validate_workload(obj, old, context.release)
+        return validate_workload(obj, context.release, old)
 
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:

@@ -108,6 +108,8 @@ def read_object(request: ApiRequest, kind: Kind, validation: str, context: Strat
     sent: Mapping[str, str] = {}
     if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
         sent = raw_object_texts(request.body.decode())
+    if request.content_type == PROTOBUF:
+        validation = "Ignore"  # Go's decoder of protobuf skips what it does not know
     return decode_typed(value, request, kind, validation, context, sent=sent)
 
 

@@ -35,7 +35,7 @@ from dra_kit.apiserver.verbs.decoding import WrongKindError, decode_typed, parse
 from dra_kit.apiserver.verbs.write import WriteRequest, check_name, create_object, replace_object, require_create
 from dra_kit.kubernetes.manifests.files import UnreadableText
 from dra_kit.kubernetes.resource.field_errors import go_quote, invalid
-from dra_kit.kubernetes.resource.schema.types import SchemaField, TypeMismatch, decode, json_type
+from dra_kit.kubernetes.resource.schema.types import SchemaField, StrictDecoding, TypeMismatch, decode, json_type
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, Object
 
 _ATTEMPTS: Final = 5
@@ -312,11 +312,12 @@ def _check_type(value: Object, write: WriteRequest) -> None:
 
 def _check_fields(value: Object, write: WriteRequest) -> None:
     """Reject unknown fields regardless of the field validation, as the API server does for an apply."""
+    version = write.api.release.version
     try:
-        decode(value, write.type_name)
+        decode(value, write.type_name, StrictDecoding(version=version))
     except TypeMismatch as error:
         raise _no_typed_patch(value, write, str(error)) from None
-    paths = undeclared_fields(value, SchemaField(write.type_name))
+    paths = undeclared_fields(value, SchemaField(write.type_name), version)
     unknown = [f"{path}: field not declared in schema" for path in paths]
     if unknown:
         raise _no_typed_patch(value, write, "\n  ".join(["errors:", *unknown]) if len(unknown) > 1 else unknown[0])

@@ -98,7 +98,7 @@ def _wanted_revision(api: Api, kind: Kind, request: ApiRequest) -> int:
     """
 
     def refusal(error: FieldError) -> StatusError:
-        if api.release.version.has(Change.WRONG_VERSIONS_ARE_INVALID):
+        if api.release.has(Change.WRONG_VERSIONS_ARE_INVALID):
             return invalid_object(kind.group, kind.plural, request.target.name, [error])
         return _failed(error)
 

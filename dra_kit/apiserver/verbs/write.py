@@ -322,7 +322,7 @@ def _store(write: WriteRequest, stored: StoredObject, obj: Object, context: Stra
     if finished:
         if not write.options.dry_run:
             deleted = api.storage.delete(kind.resource, key)
-            if api.release.version.has(Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS):
+            if api.release.has(Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS):
                 meta["resourceVersion"] = str(deleted.revision)
         return write.answer(obj, context)
     if obj == stored.object:
@@ -408,5 +408,5 @@ def validate_update(obj: Object, old: Object, release: Release) -> list[FieldErr
             errors.append(forbidden("metadata.finalizers", detail))
     identity = ("name", "namespace", "uid", *_SET_BY_DELETION)
     changed = [name for name in identity if metadata.get(name) != before.get(name)]
-    shown = {} if release.version.has(Change.IMMUTABLE_METADATA_IS_NOT_SHOWN) else metadata
+    shown = {} if release.has(Change.IMMUTABLE_METADATA_IS_NOT_SHOWN) else metadata
     return errors + [invalid(f"metadata.{name}", shown.get(name), IMMUTABLE) for name in changed]

@@ -390,18 +390,17 @@ def asked_and_offered(
     Raises:
         AllocationError: ``capacity-named-twice``.
     """
-    offers = _offers(device, gates)
-    if requested and gates.has(Change.CAPACITY_NAMES_NORMALIZED):
-        return _as_published(requested, offers, device.id.driver), offers
-    return requested or {}, offers
-
-
-def _offers(device: AdvertisedDevice, gates: AllocatorRules) -> Mapping[str, DeviceCapacity]:
-    """Return the capacity of a device by published name, one name for each."""
     published = device.device.capacity
-    if not gates.has(Change.CAPACITY_NAMES_NORMALIZED) or all("/" not in name for name in published):
+    if not gates.has(Change.CAPACITY_NAMES_NORMALIZED):
+        return requested or {}, published
+    offers = _one_name_each(published, device.id.driver)
+    return _as_published(requested or {}, offers, device.id.driver), offers
+
+
+def _one_name_each(published: Mapping[str, DeviceCapacity], driver: str) -> Mapping[str, DeviceCapacity]:
+    """Return the capacity of a device by published name, one name for each."""
+    if all("/" not in name for name in published):
         return published
-    driver = device.id.driver
     return {name: offer for name, offer in published.items() if f"{driver}/{name}" not in published}
 
 

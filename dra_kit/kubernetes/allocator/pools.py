@@ -143,7 +143,7 @@ class AdvertisedPool:
     ) -> NodePool:
         partitions = gates.partitionable_devices
         device_slices = members
-        if partitions and gates.has(Change.COUNTERS_IN_SLICES_OF_THEIR_OWN):
+        if partitions and gates.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS):
             device_slices = [slice_ for slice_ in members if not slice_.spec.shared_counters]
         problem = _duplicate_name(device_slices)
         if problem or not partitions:

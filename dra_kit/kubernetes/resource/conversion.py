@@ -187,7 +187,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
         if all(gate in release for gate in needed):
             continue
         ways = [path.split(".") for path in paths if path not in kept]
-        if "DRADeviceBindingConditions" in needed and not release.version.has(Change.ALLOCATION_TIMES_STAY):
+        if "DRADeviceBindingConditions" in needed and not release.has(Change.ALLOCATION_TIMES_STAY):
             ways.append(_ALLOCATED_AT.split("."))
         if old is None or not any(_uses(old, way) for way in ways):
             for way in ways:
@@ -197,7 +197,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
 
 def _kept_fields(release: Release) -> tuple[str, ...]:
     """Return the fields that are stored without their gates, too; without these, they have no effect."""
-    return () if release.version.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
+    return () if release.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
 
 
 def ignored_fields(obj: Object, release: Release) -> Iterator[tuple[str, Object]]:

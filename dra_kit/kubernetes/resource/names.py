@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, check_length, invalid, mark_declarative, required
 from dra_kit.kubernetes.values.json import byte_length
 
@@ -205,7 +205,7 @@ def label_errors(name: str, path: str) -> list[FieldError]:
     return [invalid(path, name, text) for text in dns_label(name, unit="characters")]
 
 
-def qualified_name(name: str, path: str, release: Release = UNMODIFIED) -> list[FieldError]:
+def qualified_name(name: str, path: str, release: Release) -> list[FieldError]:
     """Check the key of an attribute or capacity: a C identifier, optionally after ``domain/``."""
     match name.split("/"):
         case [identifier]:
@@ -217,7 +217,7 @@ def qualified_name(name: str, path: str, release: Release = UNMODIFIED) -> list[
             return _several_slashes(name, path, release)
 
 
-def full_name(name: str, path: str, release: Release = UNMODIFIED) -> list[FieldError]:
+def full_name(name: str, path: str, release: Release) -> list[FieldError]:
     """Check an attribute name outside of a driver's devices: ``domain/identifier``, with a lower-case domain."""
     match name.split("/"):
         case [identifier]:

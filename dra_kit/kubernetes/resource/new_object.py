@@ -49,9 +49,9 @@ def validate_new_object(obj: Object, kind: str, release: Release) -> list[FieldE
     whole = {**obj, "spec": obj.get("spec") or {}}
     match kind:
         case "DeviceClass":
-            return validate_class(v1.DeviceClass.model_validate(whole), release=release)
+            return validate_class(v1.DeviceClass.model_validate(whole), release)
         case "DeviceTaintRule":
-            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release=release)
+            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole), release)
         case "ResourceClaim":
             return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"]), release)
         case "ResourceClaimTemplate":
@@ -59,7 +59,7 @@ def validate_new_object(obj: Object, kind: str, release: Release) -> list[FieldE
         case "ResourcePoolStatusRequest":
             return validate_pool_status_request(ResourcePoolStatusRequest.model_validate(whole), release)
         case "ResourceSlice":
-            return validate_slice(v1.ResourceSlice.model_validate(whole), release=release)
+            return validate_slice(v1.ResourceSlice.model_validate(whole), release)
         case "Node":
             return validate_node_taints(whole["spec"].get("taints") or ())
         case "Pod":

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dra_kit.author.model import AUTHOR_RELEASE
 from dra_kit.author.prepared import DeviceStatus, Prepared
 from dra_kit.client.api import Client
 from dra_kit.client.claim_writes import write_device_statuses
@@ -250,7 +251,7 @@ def _check(
             identity = {"driver": driver, "pool": pool, "device": device, "shareID": share_id}
             entries.append(v1.AllocatedDeviceStatus.model_validate(identity | status))
             results.append(v1.DeviceRequestAllocationResult.model_validate({"request": "", **identity}))
-    problems = validate_device_statuses(entries, results)
+    problems = validate_device_statuses(entries, results, AUTHOR_RELEASE)
     if problems:
         raise PermanentError(
             f"{who} a status that the API rejects: {'; '.join(str(problem) for problem in problems)}",

@@ -233,7 +233,8 @@ class DeviceTaintEvictionController:
             others = [item for item in conditions if item["type"] != "EvictionInProgress"]
             body = {"metadata": {"uid": rule["metadata"]["uid"]}, "status": {"conditions": [*others, new]}}
             with suppress(NotFound):
-                await self._client.patch(DEVICE_TAINT_RULES, rule["metadata"]["name"], body, subresource="status")
+                rules = self._informers.served(DEVICE_TAINT_RULES)
+                await self._client.patch(rules, rule["metadata"]["name"], body, subresource="status")
         work.looked(now)
 
     def _record(self, pod: Mapping[str, Any], note: str) -> None:

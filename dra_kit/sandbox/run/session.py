@@ -352,9 +352,10 @@ def with_copy(
     copy = ClusterCopy.read(saved, version)
     release = Release.alpha(copy.release.version) if alpha else copy.release
     try:
-        return replace(settings, copy=copy, release=release.switched(gates))
+        release = release.switched(gates)
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
+    return replace(settings, copy=copy.served(release, settings.runtime_config), release=release)
 
 
 _UNINSTALL_SECONDS: Final = 30.0  # of each chart

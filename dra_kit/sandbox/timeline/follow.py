@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -235,9 +235,9 @@ class ClusterRecorder:
         try:
             for earlier in _FIRST.get(resource, ()):
                 await all_settled[earlier].wait()
-            await self._changes(resource, self._events_of if resource == EVENTS else None, settled)
-        except NotFound:
-            pass  # the release does not have the resource
+            for version in resource.versions:
+                with suppress(NotFound):  # the release does not have the version
+                    await self._changes(version, self._events_of if resource == EVENTS else None, settled)
         except Forbidden as error:
             if error.status == _NOT_AUTHENTICATED:
                 raise

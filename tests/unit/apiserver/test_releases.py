@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,14 +10,20 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.api import ALL_VERSIONS
+from dra_kit.apiserver.openapi import full_name
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.release import Release
-from tests.unit.apiserver.conftest import Http, config_map, pod
+from dra_kit.kubernetes.release import SUPPORTED, KubernetesVersion, Release
+from dra_kit.kubernetes.resource.schema.protobuf import encode_message, pack
+from dra_kit.kubernetes.resource.schema.types import SchemaType, StrictDecoding, decode, struct
+from tests.release.schema import recorded
+from tests.unit.apiserver.conftest import Http, Object, config_map, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "pod-1", "namespace": "default"}}
 MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @asynccontextmanager
@@ -28,17 +35,17 @@ async def server_of(version: str) -> AsyncIterator[Http]:
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.36", "1.38"])
-async def test_server_tells_its_release(version: str) -> None:
+async def test_server_reports_its_release(version: str) -> None:
     minor = int(version.removeprefix("1."))
 
     async with server_of(version) as http:
-        _, told, _ = await http("GET", "/version")
+        _, reported, _ = await http("GET", "/version")
         _, described, _ = await http("GET", "/openapi/v2")
 
-    assert (told["major"], told["minor"], told["emulationMinor"]) == ("1", str(minor), str(minor))
-    assert told["minCompatibilityMinor"] == str(minor - 1)
-    assert told["gitVersion"].startswith(f"v{version}.")
-    assert described["info"]["version"] == told["gitVersion"]
+    assert (reported["major"], reported["minor"], reported["emulationMinor"]) == ("1", str(minor), str(minor))
+    assert reported["minCompatibilityMinor"] == str(minor - 1)
+    assert reported["gitVersion"].startswith(f"v{version}.")
+    assert described["info"]["version"] == reported["gitVersion"]
 
 
 @pytest.mark.parametrize(
@@ -148,3 +155,94 @@ async def test_unknown_paths_get_a_status_in_the_asked_form(path: str) -> None:
         "reason": "NotFound", "code": 404,
     }  # fmt: skip
     assert "message: 404 page not found\n" in as_yaml
+
+
+POD_1 = f"{PODS}/pod-1?fieldManager=tests"
+YOUNGER = {"evictionResponders": [{"name": "example.com/mover", "priority": 1}]}
+"""A field of pods since 1.37."""
+
+
+@pytest.mark.parametrize(
+    ("spec", "container", "unknown"),
+    [
+        (YOUNGER, {}, "spec.evictionResponders"),
+        ({"schedulingGroup": {"podGroupName": "group"}}, {}, "spec.schedulingGroup"),
+        ({"volumes": [{"name": "v", "emptyDir": {"mode": 448}}]}, {}, "spec.volumes[0].emptyDir.mode"),
+        (
+            {"volumes": [{"name": "v", "emptyDir": {}}]},
+            {"volumeMounts": [{"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}]},
+            "spec.containers[0].volumeMounts[0].bindMountOptions",
+        ),
+    ],
+)
+async def test_fields_of_a_later_release_are_unknown_in_all_groups(
+    spec: Object, container: Object, unknown: str
+) -> None:
+    body = pod(spec=spec, container=container)
+    async with server_of("1.34") as http:
+        refused, answer, _ = await http("POST", f"{PODS}?fieldValidation=Strict", body)
+        created, stored, warnings = await http("POST", f"{PODS}?fieldValidation=Warn", body)
+
+    assert refused == 400
+    assert f'unknown field "{unknown}"' in answer["message"]
+    assert created == 201
+    assert [unknown in warning for warning in warnings] == [True]
+    assert unknown.rpartition(".")[2] not in str({key: stored[key] for key in ("spec", "status")})
+
+
+@pytest.mark.parametrize("validation", ["Strict", "Warn", "Ignore"])
+@pytest.mark.parametrize(("version", "code"), [("1.34", 500), ("1.36", 500), ("1.37", 201)])
+async def test_apply_of_a_field_of_a_later_release_is_refused(version: str, code: int, validation: str) -> None:
+    async with server_of(version) as http:
+        path = f"{POD_1}&fieldValidation={validation}"
+        status, answer, _ = await http("PATCH", path, pod(spec=YOUNGER), content_type=APPLY)
+        left, _, _ = await http("GET", f"{PODS}/pod-1")
+
+    assert status == code
+    assert left == (200 if code == 201 else 404)
+    if code == 500:
+        assert answer["message"].endswith(": .spec.evictionResponders: field not declared in schema")
+
+
+async def test_fields_of_a_later_release_in_protobuf_are_skipped_silently() -> None:
+    body = encode_message(pod(spec=YOUNGER), "core/v1.Pod")
+    headers = {"Content-Type": PROTOBUF}
+    async with (
+        ApiServer(release=Release.parse("1.34")) as server,
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"{server.url}{PODS}?fieldValidation=Strict", data=pack("v1", "Pod", body), headers=headers
+        ) as answer,
+    ):
+        stored = await answer.json()
+
+    assert answer.status == 201
+    assert "Warning" not in answer.headers
+    assert "evictionResponders" not in stored["spec"]
+
+
+@pytest.mark.parametrize("version", SUPPORTED, ids=str)
+async def test_openapi_describes_the_fields_that_the_release_decodes(version: KubernetesVersion) -> None:
+    types = {full_name(name): name for name in recorded()}
+    described: dict[str, set[str]] = {}
+    async with server_of(str(version)) as http:
+        _, index, _ = await http("GET", "/openapi/v3")
+        for path in json.loads(index)["paths"]:
+            _, document, _ = await http("GET", f"/openapi/v3/{path}")
+            schemas = document.get("components", {}).get("schemas", {})
+            described |= {
+                types[name]: set(item.get("properties", ())) for name, item in schemas.items() if name in types
+            }
+
+    decoded = {
+        name: known.fields.keys() - _unknown(name, known, version) for name in described if (known := struct(name))
+    }
+    assert len(decoded) > 300
+    assert {name: fields for name, fields in described.items() if name in decoded} == decoded
+
+
+def _unknown(type_name: str, known: SchemaType, version: KubernetesVersion) -> set[str]:
+    """The fields that strict decoding finds fault with."""
+    strictness = StrictDecoding(version=version)
+    decode(dict.fromkeys(known.fields), type_name, strictness)
+    return {problem.removeprefix('unknown field "').removesuffix('"') for problem in strictness.problems}

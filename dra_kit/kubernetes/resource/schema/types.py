@@ -248,34 +248,14 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
     return decoded
 
 
-_LISTS: Final[Mapping[str, int]] = dict.fromkeys(("ints", "bools", "strings", "versions"), 36)
-_FIELDS_SINCE: Final[Mapping[str, Mapping[str, int]]] = {
-    "BasicDevice": {"nodeAllocatableResources": 37},
-    "Device": {"nodeAllocatableResources": 37},
-    "DeviceAttribute": _LISTS,
-    "DeviceCounterConsumption": {"compatibilityGroups": 37},
-    "DeviceRequest": {"derivedAttributes": 37},
-    "DeviceRequestAllocationResult": {"skipNodeOperations": 37},
-    "DeviceSubRequest": {"derivedAttributes": 37},
-    "DeviceTaintRule": {"status": 35},
-    "ExactDeviceRequest": {"derivedAttributes": 37},
-    "PoolStatus": {"partitionSummary": 37, "shareableSummary": 37},
-    "ResourcePoolStatusRequestSpec": {"defaultPartitionTypeAttribute": 37},
-    "ResourceSliceSpec": {"partitionTypeAttribute": 37, "skipNodeOperations": 37},
-}
-"""The first minor release with each field of resource.k8s.io, in all versions of the group, unless all have it.
-
-Source: ``resource/*/types.go`` of ``k8s.io/api`` v0.34.2, v0.35.0, v0.36.2 and v0.37.1.
-"""
-_GROUP: Final = "resource/"
-
-
 @cache
 def fields_after(type_name: str, version: KubernetesVersion) -> frozenset[str]:
-    """Return the fields of a struct that a release does not know yet."""
-    if not type_name.startswith(_GROUP):
-        return frozenset()
-    since = _FIELDS_SINCE.get(type_name.rpartition(".")[2], {})
+    """Return the fields of a struct that a release does not know yet.
+
+    Source: the Go structs of ``k8s.io/api``, ``k8s.io/apimachinery`` and ``k8s.io/apiextensions-apiserver`` of each
+    release, by which ``since.json`` names the first minor release with each field that its type did not always have.
+    """
+    since: Mapping[str, int] = read_table("since").get(type_name, {})
     return frozenset(name for name, minor in since.items() if version.minor < minor)
 
 

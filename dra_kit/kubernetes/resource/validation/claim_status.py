@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import UNMODIFIED, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -55,7 +55,7 @@ HARDWARE_ADDRESS_MAX_LENGTH: Final = 128
 def validate_device_statuses(
     statuses: Sequence[v1.AllocatedDeviceStatus],
     results: Sequence[v1.DeviceRequestAllocationResult],
-    release: Release = UNMODIFIED,
+    release: Release,
 ) -> list[FieldError]:
     """Check all rules of the API server for ``status.devices``.
 
@@ -188,7 +188,7 @@ def validate_claim_status(
     claim: v1.ResourceClaim,
     devices: Sequence[v1.AllocatedDeviceStatus],
     old: v1.ResourceClaimStatus,
-    release: Release = UNMODIFIED,
+    release: Release,
 ) -> list[FieldError]:
     """Check all rules of the API server for a write of the status of a claim.
 

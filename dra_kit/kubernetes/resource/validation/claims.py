@@ -11,7 +11,7 @@ from msgspec import Struct
 from dra_kit.errors import CelCompileError
 from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
 from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH, compile_derived, compile_selector
-from dra_kit.kubernetes.release import UNMODIFIED, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.config import request_names
 from dra_kit.kubernetes.resource.field_errors import (
@@ -216,7 +216,7 @@ _WITHOUT_ATTRIBUTE: Final = (
 
 def validate_claim_spec(
     spec: v1.ResourceClaimSpec,
-    release: Release = UNMODIFIED,
+    release: Release,
     *,
     path: str = "spec",
     old: v1.ResourceClaimSpec | None = None,
@@ -325,15 +325,15 @@ _NATIVE_DOMAIN: Final = "kubernetes.io/"
 
 
 def validate_class(
-    device_class: v1.DeviceClass, old: v1.DeviceClass | None = None, release: Release = UNMODIFIED
+    device_class: v1.DeviceClass, release: Release, old: v1.DeviceClass | None = None
 ) -> list[FieldError]:
     """Check all rules of the API server for the name and spec of a class, in its paths and texts.
 
     Args:
         device_class: fields of gates that are off have been dropped from it.
+        release: of the API server.
         old: what it replaces. Selectors that all stay as they are compile as stored ones, and the size of
             configuration that all stays does not count.
-        release: of the API server.
     """
     spec = device_class.spec
     selectors_stay = old is not None and spec.selectors == old.spec.selectors
@@ -379,7 +379,7 @@ _NOT_IN_TEMPLATES: Final = (
 
 
 def validate_template(
-    template: v1.ResourceClaimTemplate, release: Release = UNMODIFIED, old: v1.ResourceClaimTemplate | None = None
+    template: v1.ResourceClaimTemplate, release: Release, old: v1.ResourceClaimTemplate | None = None
 ) -> list[FieldError]:
     """Check all rules of the API server for the spec of a template, in its paths and texts.
 
@@ -399,7 +399,7 @@ def validate_template(
 
 
 def validate_template_update(
-    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, release: Release = UNMODIFIED
+    template: v1.ResourceClaimTemplate, old: v1.ResourceClaimTemplate, release: Release
 ) -> list[FieldError]:
     """Check it as a new template, and that the spec is unchanged."""
     errors = validate_template(template, release, old)

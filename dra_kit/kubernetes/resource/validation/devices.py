@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -303,10 +303,10 @@ TAINTS_MAX: Final = 16
 def validate_device_fields(
     device: v1.Device,
     path: str,
+    release: Release,
     *,
     per_device_node_selection: bool = False,
     old: v1.Device | None = None,
-    release: Release = UNMODIFIED,
 ) -> list[FieldError]:
     """Check all rules of the API server for a single device.
 
@@ -315,10 +315,10 @@ def validate_device_fields(
     Args:
         device: the device.
         path: its path, for example ``spec.devices[3]``.
+        release: of the API server.
         per_device_node_selection: whether its slice has per-device node selection.
         old: the device of this name in the slice that this one replaces: unchanged capacities and taints are
             not validated again.
-        release: of the API server.
     """
     errors = label_errors(device.name, f"{path}.name")
     errors += validate_counts(device, path)

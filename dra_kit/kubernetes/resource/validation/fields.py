@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -233,14 +233,14 @@ EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
 def _effects(release: Release) -> tuple[str, ...]:
     """Return the effects of taints that a release knows."""
-    return EFFECTS if release.version.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
+    return EFFECTS if release.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
 
 
 _OPERATORS: Final = ("Equal", "Exists")
 
 
 def validate_taint(
-    taint: v1.DeviceTaint, path: str, release: Release = UNMODIFIED, *, check_effect: bool = True
+    taint: v1.DeviceTaint, path: str, release: Release, *, check_effect: bool = True
 ) -> list[FieldError]:
     """Check a taint in a slice or rule."""
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]

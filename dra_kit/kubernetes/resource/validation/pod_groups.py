@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -39,13 +39,13 @@ _TEMPLATE_FIELDS: Final = (
 )  # fmt: skip
 
 
-def validate_pod_group(group: Object, old: Object | None = None, release: Release = UNMODIFIED) -> list[FieldError]:
+def validate_pod_group(group: Object, release: Release, old: Object | None = None) -> list[FieldError]:
     """Return the errors of a PodGroup, except those of its metadata and status.
 
     Args:
         group: the PodGroup.
-        old: what it replaces; what did not change is not checked again.
         release: of the API server.
+        old: what it replaces; what did not change is not checked again.
     """
     return mark_declarative(_pod_group_spec(group["spec"], old["spec"] if old is not None else None, release))
 
@@ -155,7 +155,7 @@ def _ordered(holder: Object, fields: Iterable[str]) -> GoStruct:
     return GoStruct({field: holder.get(field) for field in fields if field in holder})
 
 
-def validate_pod_group_status(status: Object, spec: Object, release: Release = UNMODIFIED) -> list[FieldError]:
+def validate_pod_group_status(status: Object, spec: Object, release: Release) -> list[FieldError]:
     """Return the errors of the status of a PodGroup."""
     conditions = [Condition.model_validate(item) for item in status.get("conditions") or ()]
     errors = validate_conditions(conditions, "status.conditions", release, limit=None)
@@ -174,13 +174,13 @@ def validate_pod_group_status(status: Object, spec: Object, release: Release = U
     return errors + mark_declarative(declared)
 
 
-def validate_workload(workload: Object, old: Object | None = None, release: Release = UNMODIFIED) -> list[FieldError]:
+def validate_workload(workload: Object, release: Release, old: Object | None = None) -> list[FieldError]:
     """Return the errors of a Workload, except those of its metadata.
 
     Args:
         workload: the Workload.
-        old: what it replaces; what did not change is not checked again.
         release: of the API server.
+        old: what it replaces; what did not change is not checked again.
     """
     templates = workload["spec"].get("podGroupTemplates") or ()
     errors = []

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -61,9 +61,9 @@ _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelectio
 
 def validate_slice(
     resource_slice: v1.ResourceSlice,
+    release: Release,
     *,
     old: v1.ResourceSlice | None = None,
-    release: Release = UNMODIFIED,
     devices_valid: bool = False,
 ) -> list[FieldError]:
     """Check all rules of the API server for the spec of one slice, in its paths and texts.
@@ -72,9 +72,9 @@ def validate_slice(
 
     Args:
         resource_slice: the slice; its metadata is not looked at.
+        release: of the API server.
         old: what the slice replaces: driver, pool and node stay. Unchanged devices are not looked at again; before
             1.38, unchanged capacities and taints of a device.
-        release: of the API server.
         devices_valid: each device has been found valid by itself, for this slice's choice of nodes.
     """
     spec = resource_slice.spec
@@ -82,7 +82,7 @@ def validate_slice(
     errors += _validate_pool_struct(spec.pool)
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
-    apart = release.version.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
+    apart = release.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
     if not apart:
         errors += _validate_own_counters(spec)
     # an empty list that is written out counts as set
@@ -212,7 +212,7 @@ def _validate_changed(
 
     def validate(device: v1.Device, path: str) -> list[FieldError]:
         return validate_device_fields(
-            device, path, per_device_node_selection=selection, old=replaced.get(device.name), release=release
+            device, path, release, per_device_node_selection=selection, old=replaced.get(device.name)
         )
 
     return _validate_devices(spec.devices, validate)
@@ -285,7 +285,7 @@ _SUMMARY_MAX: Final = 32
 _VALIDATION_ERROR_MAX: Final = 256
 
 
-def validate_pool_status_request(request: ResourcePoolStatusRequest, release: Release = UNMODIFIED) -> list[FieldError]:
+def validate_pool_status_request(request: ResourcePoolStatusRequest, release: Release) -> list[FieldError]:
     """Check all rules of the API server for a new request; a driver may have 253 bytes here."""
     spec = request.spec
     errors = declared_driver_name(spec.driver, "spec.driver", max_length=None)
@@ -309,7 +309,7 @@ def validate_pool_status_request_update(
     return mark_declarative([invalid("spec", None, _IMMUTABLE)])
 
 
-def validate_pool_status(status: Any, old: Any, release: Release = UNMODIFIED) -> list[FieldError]:
+def validate_pool_status(status: Any, old: Any, release: Release) -> list[FieldError]:
     """Check that a request is answered once, and the answer."""
     if old:
         return [invalid("status", status, _IMMUTABLE)] if status != old else []
@@ -382,14 +382,14 @@ def _count(holder: Any, field: str, path: str, *, least: int = 0, needed: bool =
 
 
 def validate_taint_rule(
-    rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None, *, release: Release = UNMODIFIED
+    rule: v1.DeviceTaintRule, release: Release, old: v1.DeviceTaintRule | None = None
 ) -> list[FieldError]:
     """Check all rules of the API server for the spec of a rule, in its paths and texts.
 
     Args:
         rule: the rule.
-        old: what it replaces; an effect that stays may be one that this release does not know.
         release: of the API server.
+        old: what it replaces; an effect that stays may be one that this release does not know.
     """
     errors = []
     selector = rule.spec.device_selector
@@ -413,6 +413,6 @@ def taint_rule_warnings(rule: v1.DeviceTaintRule, release: Release) -> list[str]
     return ["spec.deviceSelector: an empty selector matches every device from every driver in the cluster"]
 
 
-def validate_taint_rule_status(conditions: Sequence[v1.Condition], release: Release = UNMODIFIED) -> list[FieldError]:
+def validate_taint_rule_status(conditions: Sequence[v1.Condition], release: Release) -> list[FieldError]:
     """Check ``status.conditions`` of a rule."""
     return validate_conditions(conditions, "status.conditions", release)

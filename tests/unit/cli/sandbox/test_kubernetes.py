@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.cli.app import cli
 from dra_kit.cli.options import InvalidRelease, Releases
 from dra_kit.cli.sandbox import sandbox_settings
 from dra_kit.cli.sandbox_drivers import release_of_stories
-from dra_kit.client.resources import NODES, RESOURCE_CLAIMS
+from dra_kit.client.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -111,6 +112,32 @@ def test_a_saved_cluster_is_judged_by_its_release_or_as_if_it_had_been_upgraded(
         upgraded.copy.notes[0] == "--kubernetes: Kubernetes 1.36 judges them, as if the cluster had been changed to it"
     )
     assert not any("--kubernetes" in note for note in ClusterCopy.read(tmp_path, OLD).notes)
+
+
+@pytest.mark.parametrize(
+    ("minor", "config", "stored", "note"),
+    [
+        (36, "", None, "left out, because the API server does not serve them: 1 DeviceTaintRule; see --runtime-config"),
+        (36, "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta2", ""),
+        (37, "", "resource.k8s.io/v1", ""),
+    ],
+)
+async def test_a_copy_has_the_objects_that_its_release_serves(
+    tmp_path: Path, minor: int, config: str, stored: str | None, note: str
+) -> None:
+    taint = {"key": "cold", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+    rule = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "metadata": {"name": "cold"},
+            "spec": {"deviceSelector": {"driver": "dra.pizza"}, "taint": taint}}  # fmt: skip
+    path = saved.write(tmp_path / "saved.json", [*saved.full_cluster(), rule])
+    settings = SandboxSettings(nodes=0, runtime_config=RuntimeConfig.parse(config))
+
+    settings = with_copy(settings, path, "", alpha=False, version=KubernetesVersion(1, minor))
+
+    assert settings.copy is not None
+    assert ([text for text in settings.copy.notes if "does not serve" in text] or [""]) == [note]
+    async with Sandbox([], settings) as sandbox:
+        rules = [dict(item) for item in sandbox.informers.objects(DEVICE_TAINT_RULES).values()]
+    assert [item["apiVersion"] for item in rules] == ([stored] if stored else [])
 
 
 async def test_all_parts_of_the_cluster_are_of_the_release() -> None:

@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections import Counter
 from pathlib import Path
 
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Change, KubernetesVersion
 
 PACKAGE = Path(__file__).parents[4] / "dra_kit"
-ALLOWED_TWICE = {
-    # the same question about requests and about what claims hold, and where a device is read in one of two forms
-    "CAPACITY_NAMES_NORMALIZED",
-    "UNUSABLE_VALUES_FAIL_WHERE_READ",
-    # the API server checks it, and drivers publish accordingly
-    "SLICES_HAVE_DEVICES_OR_COUNTERS",
+ASKED_TWICE_OR_MORE = {
+    "CAPACITY_NAMES_NORMALIZED": ["allocator/devices.py", "allocator/state.py"],  # what is asked; what claims hold
+    "SLICES_HAVE_DEVICES_OR_COUNTERS": [
+        "allocator/pools.py",  # the scheduler reads slices like that,
+        "resource/validation/slices.py",  # the API server checks it,
+        "slices/planning.py",  # and drivers publish accordingly
+    ],
 }
 
 
-def test_every_change_is_asked_for_in_one_place() -> None:
-    uses: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.py"):
+def _places(pattern: str) -> dict[str, list[str]]:
+    """Return the module of each match of a pattern in the package, by the name in its group."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
         if path.name != "release.py":
-            uses.update(set(re.findall(r"has\(\s*Change\.([A-Z_0-9]+)", path.read_text())))
+            module = path.relative_to(PACKAGE).as_posix().removeprefix("kubernetes/")
+            for name in re.findall(pattern, path.read_text()):
+                found.setdefault(name, []).append(module)
+    return found
 
-    assert {change.name for change in Change} == set(uses)
-    assert {name for name, files in uses.items() if files > 1} <= ALLOWED_TWICE
+
+def test_every_change_is_asked_for_in_one_place() -> None:
+    places = _places(r"has\(\s*Change\.([A-Z_0-9]+)")
+
+    assert {change.name for change in Change} == set(places)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == ASKED_TWICE_OR_MORE
+
+
+def test_a_release_is_asked_and_not_its_version() -> None:
+    assert _places(r"(\w*release)\.version\.has\(") == {}
+
+
+def test_no_rule_has_a_release_by_default() -> None:
+    for path in (PACKAGE / "kubernetes" / "resource").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                taken = [*node.args.posonlyargs, *node.args.args]
+                optional = taken[len(taken) - len(node.args.defaults) :]
+                pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                optional += [argument for argument, default in pairs if default is not None]
+                assert "release" not in [argument.arg for argument in optional], f"{path.name}: {node.name}"
 
 
 def test_every_change_has_a_release() -> None:

@@ -73,7 +73,7 @@ def test_alpha_gates_are_implemented() -> None:
     ("version", "flags", "problem"),
     [
         ("1.34", "DRADeviceTaintRules=true", r"not a feature gate of Kubernetes 1\.34: it came with 1\.35"),
-        ("1.38", "DynamicResourceAllocation=true", r"always on since 1\.38; remove it"),
+        ("1.38", "DynamicResourceAllocation=true", r"removed in 1\.38, and what it switched is always on; remove it"),
         ("1.38", "DRAPartitionableDevices=false", r"generally available in 1\.38"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.validation.pod_groups import (
     validate_pod_group,
     validate_pod_group_status,
@@ -34,7 +35,7 @@ TEMPLATE: Object = {"name": "a", **GANG}
 
 def errors(spec: Object, old: Object | None = None) -> list[str]:
     former = None if old is None else {"spec": old}
-    return [str(error).removeprefix("spec.") for error in validate_pod_group({"spec": spec}, former)]
+    return [str(error).removeprefix("spec.") for error in validate_pod_group({"spec": spec}, UNMODIFIED, former)]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_status_of_pod_group() -> None:
     spec = {"resourceClaims": [{"name": "c"}]}
     statuses = [{"name": "c"}, {"name": "d", "resourceClaimName": "Q_"}, {"name": "d"}]
 
-    found = [str(error) for error in validate_pod_group_status({"resourceClaimStatuses": statuses}, spec)]
+    found = [str(error) for error in validate_pod_group_status({"resourceClaimStatuses": statuses}, spec, UNMODIFIED)]
 
     path, unknown = "status.resourceClaimStatuses", "must match the name of an entry in `spec.resourceClaims`"
     assert found == [
@@ -220,4 +221,4 @@ def test_status_of_pod_group() -> None:
 def test_workload(spec: Object, old: list[Object] | None, expected: list[str]) -> None:
     former = None if old is None else {"spec": {"podGroupTemplates": old}}
 
-    assert [str(error) for error in validate_workload({"spec": spec}, former)] == expected
+    assert [str(error) for error in validate_workload({"spec": spec}, UNMODIFIED, former)] == expected

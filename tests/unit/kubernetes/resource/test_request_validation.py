@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
@@ -104,7 +104,7 @@ def test_expression_environment_depends_on_gates(on: bool, kinds: list[str]) -> 
 def test_compile_error_has_position() -> None:
     spec = _spec(_exactly(selectors=[_selector("true &&\n  device.driver == 1")]))
 
-    (error,) = validate_claim_spec(spec)
+    (error,) = validate_claim_spec(spec, UNMODIFIED)
 
     assert error.detail == (
         "compilation failed: ERROR: <input>:2:17: found no matching overload for '_==_' applied to '(string, int)'\n"
@@ -127,7 +127,7 @@ def test_changed_template_is_shown_as_go_struct() -> None:
         for spec in (_spec(_exactly()), _spec(_exactly(count=2)))
     )
 
-    (error,) = validate_template_update(new, old)
+    (error,) = validate_template_update(new, old, UNMODIFIED)
 
     assert error.body.startswith(
         'Invalid value: {"labels":{"a":"b"},"Spec":{"Devices":{"Requests":[{"Name":"r","Exactly":'
@@ -143,17 +143,17 @@ def _class(*selectors: str, config: object = None) -> v1.DeviceClass:
 def test_unchanged_class_selectors_compile_as_stored() -> None:
     old = _class("device.attributes['d.example'].x.includes('y')")
 
-    assert [error.path for error in validate_class(old)] == ["spec.selectors[0].cel.expression"]
-    assert validate_class(old, old) == []
+    assert [error.path for error in validate_class(old, UNMODIFIED)] == ["spec.selectors[0].cel.expression"]
+    assert validate_class(old, UNMODIFIED, old) == []
     changed = _class(old.spec.selectors[0].cel.expression if old.spec.selectors[0].cel else "", "true")
-    assert [error.path for error in validate_class(changed, old)] == ["spec.selectors[0].cel.expression"]
+    assert [error.path for error in validate_class(changed, UNMODIFIED, old)] == ["spec.selectors[0].cel.expression"]
 
 
 def test_unchanged_class_config_may_exceed_limit() -> None:
     old = _class(config=[{"opaque": {"driver": "d.example", "parameters": {"x": "y" * 10240}}}])
 
-    assert [error.kind.name for error in validate_class(old)] == ["TOO_LONG"]
-    assert validate_class(old, old) == []
+    assert [error.kind.name for error in validate_class(old, UNMODIFIED)] == ["TOO_LONG"]
+    assert validate_class(old, UNMODIFIED, old) == []
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,16 @@ def test_unchanged_class_config_may_exceed_limit() -> None:
 def test_extended_resource_needs_domain(name: str, problems: int) -> None:
     device_class = v1.DeviceClass.model_validate({"metadata": {"name": "c"}, "spec": {"extendedResourceName": name}})
 
-    assert [error.path for error in validate_class(device_class)] == ["spec.extendedResourceName"] * problems
+    assert [error.path for error in validate_class(device_class, UNMODIFIED)] == [
+        "spec.extendedResourceName"
+    ] * problems
 
 
 def test_unchanged_unknown_effect_is_accepted() -> None:
     rule = v1.DeviceTaintRule.model_validate({"spec": {"taint": {"key": "k", "effect": "Future"}}})
 
-    assert [error.path for error in validate_taint_rule(rule)] == ["spec.taint.effect"]
-    assert validate_taint_rule(rule, rule) == []
+    assert [error.path for error in validate_taint_rule(rule, UNMODIFIED)] == ["spec.taint.effect"]
+    assert validate_taint_rule(rule, UNMODIFIED, rule) == []
 
 
 RESULT = {"request": "r", "driver": "d.example", "pool": "p", "device": "x"}
@@ -192,20 +194,20 @@ def _claim(**status: Any) -> v1.ResourceClaim:
 def test_only_new_allocation_is_validated() -> None:
     claim = _claim(allocation={"devices": {"results": [{**RESULT, "request": "q"}]}})
 
-    assert [error.path for error in validate_claim_status(claim, (), v1.ResourceClaimStatus())] == [
+    assert [error.path for error in validate_claim_status(claim, (), v1.ResourceClaimStatus(), UNMODIFIED)] == [
         "status.allocation.devices.results[0].request"
     ]
-    assert validate_claim_status(claim, (), claim.status) == []
+    assert validate_claim_status(claim, (), claim.status, UNMODIFIED) == []
 
 
 def test_allocation_is_immutable_but_removable() -> None:
     old = _claim(allocation={"devices": {"results": [RESULT]}})
     new = _claim(allocation={"devices": {"results": [{**RESULT, "device": "y"}]}})
 
-    assert [str(error) for error in validate_claim_status(new, (), old.status)] == [
+    assert [str(error) for error in validate_claim_status(new, (), old.status, UNMODIFIED)] == [
         "status.allocation: Invalid value: null: field cannot be modified once set"
     ]
-    assert validate_claim_status(_claim(), (), old.status) == []
+    assert validate_claim_status(_claim(), (), old.status, UNMODIFIED) == []
 
 
 def test_terminating_claim_rejects_new_consumers() -> None:
@@ -215,16 +217,18 @@ def test_terminating_claim_rejects_new_consumers() -> None:
     new = _claim(allocation=allocation, reservedFor=users)
     deleted = new.model_copy(update={"metadata": ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z")})
 
-    assert validate_claim_status(new, (), old.status) == []
-    assert [error.path for error in validate_claim_status(deleted, (), old.status)] == ["status.reservedFor"]
+    assert validate_claim_status(new, (), old.status, UNMODIFIED) == []
+    assert [error.path for error in validate_claim_status(deleted, (), old.status, UNMODIFIED)] == [
+        "status.reservedFor"
+    ]
 
 
 def test_pool_status_is_immutable() -> None:
     status = {"poolCount": 1}
 
-    assert validate_pool_status(status, None) == []
-    assert validate_pool_status(status, status) == []
-    assert [error.path for error in validate_pool_status({"poolCount": 2}, status)] == ["status"]
+    assert validate_pool_status(status, None, UNMODIFIED) == []
+    assert validate_pool_status(status, status, UNMODIFIED) == []
+    assert [error.path for error in validate_pool_status({"poolCount": 2}, status, UNMODIFIED)] == ["status"]
 
 
 POOL: dict[str, Any] = {"driver": "a.b", "poolName": "p", "generation": 1}
@@ -286,11 +290,11 @@ COUNT = "must be greater than or equal to"
     ],
 )
 def test_answer_about_pools(status: dict[str, Any], expected: list[str]) -> None:
-    assert [str(error) for error in validate_pool_status(status, None)] == expected
+    assert [str(error) for error in validate_pool_status(status, None, UNMODIFIED)] == expected
 
 
 def test_pool_status_request_accepts_long_driver_name() -> None:
     driver = ".".join(["d" * 30] * 4)
     question = ResourcePoolStatusRequest.model_validate({"spec": {"driver": driver, "limit": 1}})
 
-    assert validate_pool_status_request(question) == []
+    assert validate_pool_status_request(question, UNMODIFIED) == []

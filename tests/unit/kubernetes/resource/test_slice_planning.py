@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.values.quantity import Quantity
-from dra_kit.slices.planning import DesiredPool, DesiredSlices, SlicePlan, plan
+from dra_kit.slices.planning import DesiredPool, DesiredSlices, SlicePlan, plan, refused_slices, without_pools
 from tests.unit.kubernetes.resource.model_server import ModelServer
 
 _NODE = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
@@ -279,3 +281,33 @@ def test_generated_names_start_with_index_and_are_valid(driver: str, owner: str)
     assert name.endswith("-")
     assert len(name) <= 58
     assert names.dns_subdomain(f"{name}x7k2p") == []
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "refused"),
+    [
+        ("1.37", {"attributes": {"firmware": {"version": f"1.0.{10**18}"}}}, []),
+        (
+            "1.38",
+            {"attributes": {"firmware": {"version": f"1.0.{10**18}"}}},
+            ["devices[d0].attributes[firmware].version"],
+        ),
+        # the value is dropped, and that only on a server without the gate
+        ("1.35", {"attributes": {"links": {"ints": [1, 2]}}}, ["devices[d0].attributes[links]"]),
+        ("1.36", {"attributes": {"links": {"ints": [1, 2]}}}, []),
+        # with the default gates, the taint is dropped
+        ("1.34", {"taints": [{"key": "example.com/broken", "effect": "None"}]}, []),
+    ],
+)
+def test_slices_are_judged_by_the_release_of_the_server(
+    version: str, fields: dict[str, Any], refused: list[str]
+) -> None:
+    good = DesiredPool(name="good", node_name="node-1", devices=_devices(1))
+    bad = DesiredPool(name="bad", node_name="node-1", devices=_devices(1, **fields))
+    steps = _plan(DesiredSlices("gpu.example.com", _NODE, (good, bad)), ModelServer())
+
+    found = refused_slices(steps, (), KubernetesVersion.parse(version))
+
+    assert [error.path for errors in found.values() for error in errors] == refused
+    names_left = [item.spec.pool.name for item in without_pools(steps, found).creates]
+    assert names_left == (["good"] if refused else ["good", "bad"])

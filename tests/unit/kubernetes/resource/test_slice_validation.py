@@ -39,7 +39,7 @@ RANGE = "capacity[m].requestPolicy.validRange"
 def test_too_many_conditions_still_report_duplicates() -> None:
     device = {"bindingConditions": ["a", "b", "c", "a", "A b"], "bindingFailureConditions": ["z", "y", "x", "w", "a"]}
 
-    assert sorted(_found(validate_slice(_slice(device)))) == [
+    assert sorted(_found(validate_slice(_slice(device), UNMODIFIED))) == [
         ("bindingConditions", "TOO_MANY"),
         ("bindingConditions[3]", "DUPLICATE"),
         ("bindingFailureConditions", "TOO_MANY"),
@@ -48,14 +48,14 @@ def test_too_many_conditions_still_report_duplicates() -> None:
 
 
 def test_too_many_taints_still_report_effects() -> None:
-    errors = validate_slice(_slice({"taints": [{"key": "A b", "effect": "x"}] * 17}))
+    errors = validate_slice(_slice({"taints": [{"key": "A b", "effect": "x"}] * 17}), UNMODIFIED)
 
     assert _found(errors) == [("taints", "TOO_MANY"), *[(f"taints[{i}].effect", "UNSUPPORTED") for i in range(17)]]
 
 
 def test_too_many_counters_still_report_names() -> None:
     counters = {f"C{i}": {"value": "1"} for i in range(33)}
-    errors = validate_slice(_slice({"consumesCounters": [{"counterSet": "s", "counters": counters}]}))
+    errors = validate_slice(_slice({"consumesCounters": [{"counterSet": "s", "counters": counters}]}), UNMODIFIED)
 
     assert _found(errors) == [
         ("consumesCounters[0].counters", "TOO_MANY"), *[("consumesCounters[0].counters", "INVALID")] * 33,
@@ -63,7 +63,7 @@ def test_too_many_counters_still_report_names() -> None:
 
 
 def test_empty_list_counts_as_second_value() -> None:
-    (empty, two) = validate_slice(_slice({"attributes": {"a": {"string": "x", "ints": []}}}))
+    (empty, two) = validate_slice(_slice({"attributes": {"a": {"string": "x", "ints": []}}}), UNMODIFIED)
 
     assert (empty.path, two.path) == ("spec.devices[0].attributes[a].ints", "spec.devices[0].attributes[a]")
     assert two.detail == "exactly one value must be specified"
@@ -72,7 +72,7 @@ def test_empty_list_counts_as_second_value() -> None:
 def test_invalid_partition_attribute_name_skips_devices() -> None:
     device = {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]}
 
-    assert _found(validate_slice(_slice(device, partitionTypeAttribute="profile"))) == [
+    assert _found(validate_slice(_slice(device, partitionTypeAttribute="profile"), UNMODIFIED)) == [
         ("spec.partitionTypeAttribute", "INVALID")
     ]
 
@@ -81,16 +81,20 @@ def test_invalid_partition_attribute_name_skips_devices() -> None:
 def test_unchanged_taints_and_capacities_are_not_validated(field: dict[str, Any]) -> None:
     old, moved = _slice(field), _slice({}, field)
 
-    assert len(validate_slice(old)) == 1
-    assert validate_slice(old, old=old) == []
-    assert len(validate_slice(moved, old=old)) == 1
+    assert len(validate_slice(old, UNMODIFIED)) == 1
+    assert validate_slice(old, UNMODIFIED, old=old) == []
+    assert len(validate_slice(moved, UNMODIFIED, old=old)) == 1
 
 
 def test_driver_pool_and_node_are_immutable() -> None:
     old = _slice()
     new = _slice(driver="e.example", nodeName="m", pool={"name": "q", "generation": 2, "resourceSliceCount": 1})
 
-    assert [error.path for error in validate_slice(new, old=old)] == ["spec.pool.name", "spec.driver", "spec.nodeName"]
+    assert [error.path for error in validate_slice(new, UNMODIFIED, old=old)] == [
+        "spec.pool.name",
+        "spec.driver",
+        "spec.nodeName",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def test_driver_pool_and_node_are_immutable() -> None:
     ],
 )
 def test_fractional_ranges(device: dict[str, Any], fractional: bool, expected: list[tuple[str, str]]) -> None:
-    assert _found(validate_slice(_slice(device), release=FRACTIONAL if fractional else UNMODIFIED)) == expected
+    assert _found(validate_slice(_slice(device), FRACTIONAL if fractional else UNMODIFIED)) == expected
 
 
 @given(
@@ -122,7 +126,7 @@ def test_fractional_range_accepts_only_its_steps(lowest: int, step: int, steps: 
     device = _policy("1000000", f"{default}m", **{name: f"{amount}m" for name, amount in amounts.items()})
     in_thousandths = any(Decimal(amount) % 1000 for amount in (default, *amounts.values()))
 
-    errors = validate_slice(_slice(device), release=FRACTIONAL)
+    errors = validate_slice(_slice(device), FRACTIONAL)
 
     uneven = offset % step != 0
     expected = [] if not uneven else [(f"{RANGE}.step", "INVALID")]

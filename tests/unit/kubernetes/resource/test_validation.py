@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import ErrorKind
 from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
@@ -27,13 +28,13 @@ def _consumer(name: str, counter_set: str, counters: dict[str, v1.Counter]) -> v
 
 
 def test_device_errors_have_its_path() -> None:
-    errors = validate_device_fields(v1.Device(name="A"), "pools[2].devices[0]")
+    errors = validate_device_fields(v1.Device(name="A"), "pools[2].devices[0]", UNMODIFIED)
     assert [error.path for error in errors] == ["pools[2].devices[0].name"]
 
 
 def test_devices_and_counter_sets_exclude_each_other() -> None:
     mixed = _slice(_consumer("a", "s", _ONE), sets=(v1.CounterSet(name="s", counters=_ONE),))
-    assert [error.path for error in validate_slice(mixed)] == ["spec"]
+    assert [error.path for error in validate_slice(mixed, UNMODIFIED)] == ["spec"]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,13 @@ def test_devices_and_counter_sets_exclude_each_other() -> None:
 )
 def test_advanced_device_limits_slice_to_64(device: v1.Device, limit: int) -> None:
     others = [v1.Device(name=f"d{i}") for i in range(limit)]
-    assert validate_slice(_slice(device, *others[1:])) == []
-    assert [error.kind for error in validate_slice(_slice(device, *others))] == [ErrorKind.TOO_MANY]
+    assert validate_slice(_slice(device, *others[1:]), UNMODIFIED) == []
+    assert [error.kind for error in validate_slice(_slice(device, *others), UNMODIFIED)] == [ErrorKind.TOO_MANY]
 
 
 def test_long_keys_are_shortened_in_paths() -> None:
     key = "a/b/" + "x" * 200
-    (error,) = validate_device_fields(v1.Device(name="d", attributes={key: v1.DeviceAttribute()}), "d")
+    (error,) = validate_device_fields(v1.Device(name="d", attributes={key: v1.DeviceAttribute()}), "d", UNMODIFIED)
     assert error.path == f"d.attributes[a/b/{'x' * 43}...{'x' * 46}]"
 
 

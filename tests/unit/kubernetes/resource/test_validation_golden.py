@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import drop_disabled_fields
 from dra_kit.kubernetes.resource.validation.claim_status import validate_device_statuses
@@ -40,7 +40,7 @@ def test_slice_errors_equal_api_server() -> None:
     requests = _slice_requests(201, 422)
     differences = {}
     for name, body, step in requests:
-        errors = validate_slice(v1.ResourceSlice.model_validate(body))
+        errors = validate_slice(v1.ResourceSlice.model_validate(body), UNMODIFIED)
         ours = {(error.path, error.kind.value, error.body) for error in errors}
         if ours != (theirs := _verdict(step, "spec")):
             differences[name] = (sorted(theirs - ours), sorted(ours - theirs))
@@ -66,7 +66,7 @@ def test_device_status_errors_equal_api_server() -> None:
         status = step["body"].get("status") or {}
         devices = [v1.AllocatedDeviceStatus.model_validate(item) for item in status.get("devices") or []]
         allocation = v1.ResourceClaimStatus.model_validate(status).allocation
-        errors = validate_device_statuses(devices, allocation.devices.results if allocation else ())
+        errors = validate_device_statuses(devices, allocation.devices.results if allocation else (), UNMODIFIED)
         ours = {(error.path, error.kind.value, error.body) for error in errors}
         theirs = _verdict(step, "status.devices")
         if ours != theirs:

@@ -19,7 +19,9 @@ from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.informer import RETRY
-from dra_kit.errors import Conflict, KubeError
+from dra_kit.errors import ConfigurationError, Conflict, KubeError
+from dra_kit.kubernetes import release
+from dra_kit.kubernetes.release import NEWEST, Change
 from dra_kit.node.context import ClusterFacts, HardwareHandle
 from dra_kit.node.kubelet_connection import NodeStartup
 from dra_kit.node.slices import NodeScope
@@ -272,3 +274,25 @@ async def test_deleted_slices_are_not_cached(node: Node) -> None:
             node.delete_slices()
         await publisher.reconcile()
         assert len(publisher._accepted) == 1
+
+
+async def test_nothing_of_a_pool_is_written_that_a_newer_release_refuses(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = NEWEST.minor + 1
+    monkeypatch.setitem(release._CHANGED, Change.VERSIONS_HAVE_18_DIGITS, newer)
+    firmware = dra.Device(name="pizza-0", attributes={"firmware": dra.Version(f"1.0.{10**18}")})
+
+    async with publishing(node) as publisher:
+        publish(publisher, *TOO_FULL)
+        await publisher.reconcile()
+        node.api._documents["/version"] = {"major": "1", "minor": str(newer)}
+        publisher._scope.invalidate()
+        publish(publisher, firmware, *(f"calzone-{number:03}" for number in range(128)))
+        with pytest.raises(ConfigurationError, match=r"devices\[pizza-0\].*not published, since Kubernetes") as refused:
+            await publisher.reconcile()
+        assert refused.value.code == "refused-by-release"
+        assert node.published() == TOO_FULL
+        node.api._documents["/version"] = {"major": "1", "minor": str(NEWEST.minor)}
+        await publisher.reconcile()
+    assert "pizza-0" in node.published()

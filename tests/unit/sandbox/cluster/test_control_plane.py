@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.client.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.apiserver.api import RuntimeConfig
+from dra_kit.client.resources import DEPLOYMENTS, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.errors import InternalError, SandboxError
+from dra_kit.kubernetes.release import SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.stories.manifests import apply_files
@@ -112,3 +115,29 @@ async def test_files_are_applied_in_a_working_order_and_can_be_reapplied(tmp_pat
         assert applied[-1].namespace == "default"
         changed = await client.get(RESOURCE_CLAIM_TEMPLATES, "lunch", "team")
         assert changed["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("version", SUPPORTED, ids=str)
+async def test_a_cluster_of_each_release_has_its_default_versions(version: KubernetesVersion) -> None:
+    async with ControlPlane(release=Release.of(version)) as plane:
+        client = await plane.connect("test")
+
+        assert (await client.list(NODES)).items == []
+        assert not plane.informers.objects(DEVICE_TAINT_RULES)
+
+
+@pytest.mark.parametrize(("minor", "served"), [(35, "v1alpha3"), (36, "v1alpha3"), (36, "v1beta2"), (37, "v1")])
+async def test_taint_rules_are_followed_and_answered_in_the_version_that_is_served(minor: int, served: str) -> None:
+    release = Release.alpha(KubernetesVersion(1, minor))
+    config = RuntimeConfig.parse(f"resource.k8s.io/{served}=true")
+    [rules] = [resource for resource in DEVICE_TAINT_RULES.versions if resource.version == served]
+    spec = {"deviceSelector": {"driver": "dra.pizza"}, "taint": {"key": "cold", "effect": "NoExecute"}}
+
+    async with ControlPlane(release=release, runtime_config=config) as plane:
+        client = await plane.connect("test")
+        await client.create(rules, {"metadata": {"name": "cold"}, "spec": spec})
+        known = plane.informers.objects(DEVICE_TAINT_RULES)
+        await until(lambda: bool(known.get(("", "cold"), {}).get("status")))
+        live = await read_live(plane.credentials(), ReadScope("default"))
+
+    assert [rule.metadata.name for rule in live.cluster().rules] == ["cold"]

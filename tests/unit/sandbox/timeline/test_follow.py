@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dra_kit.apiserver.api import RuntimeConfig
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.cli.app import cli
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
-from dra_kit.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS
 from dra_kit.client.transport import ClientRequest, Transport
 from dra_kit.errors import Forbidden
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.sandbox.records import (
     ObjectChanged,
     PodScheduled,
@@ -513,3 +514,14 @@ COMMAND = (str(Path(sys.executable).with_name("dra-kit")),)
 
 def wait_for(condition: Callable[[], bool]) -> None:
     asyncio.run(until(condition))
+
+
+async def test_taint_rules_are_recorded_in_the_version_that_is_served(tmp_path: Path) -> None:
+    release = Release.of(KubernetesVersion(1, 36))
+    rule = {"deviceSelector": {"driver": "dra.pizza"}, "taint": {"key": "cold", "effect": "NoSchedule"}}
+    async with ApiServer(release=release, runtime_config=RuntimeConfig.parse("resource.k8s.io/v1beta2")) as server:
+        async with Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+            await client.create(DEVICE_TAINT_RULES.versions[1], {"metadata": {"name": "cold"}, "spec": rule})
+        async with following(server.url, tmp_path / "run.jsonl") as follower:
+            await until(lambda: follower.changes("devicetaintrules") == [("ADDED", "cold")])
+            await follower.stop()
