@@ -235,9 +235,9 @@ def unserved(kind: str, api_version: str, release: Release) -> str | None:
         return None
     since = next((each for each in SUPPORTED if api_version in _served(kind, Release.alpha(each))), None)
     on = [one for one in served if _is_on(kind, one, release)]
-    return (
-        f"write apiVersion: {(on or served)[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
-    )
+    if served:
+        return f"write apiVersion: {(on or served)[0]}"
+    return f"it exists since Kubernetes {since}" if since else ""
 
 
 def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:

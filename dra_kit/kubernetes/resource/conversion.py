@@ -182,7 +182,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
         old: the stored object that it replaces, without empty lists and maps.
         release: of the API server.
     """
-    kept = _kept_fields(release)
+    kept = _stored_without_gates(release)
     for needed, paths in GATED_FIELDS:
         if all(gate in release for gate in needed):
             continue
@@ -195,7 +195,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
     return obj
 
 
-def _kept_fields(release: Release) -> tuple[str, ...]:
+def _stored_without_gates(release: Release) -> tuple[str, ...]:
     """Return the fields that are stored without their gates, too; without these, they have no effect."""
     return () if release.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
 
@@ -207,7 +207,7 @@ def ignored_fields(obj: Object, release: Release) -> Iterator[tuple[str, Object]
         obj: stored object of resource.k8s.io in v1; it is not changed.
         release: of the API server.
     """
-    kept = _kept_fields(release)
+    kept = _stored_without_gates(release)
     for needed, paths in GATED_FIELDS:
         for gate in (gate for gate in needed if gate not in release):
             rest = obj
