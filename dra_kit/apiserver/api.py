@@ -378,6 +378,8 @@ class RuntimeConfig(Struct, frozen=True):
         })  # fmt: skip
 
 
+ALPHA_VERSIONS: Final = "resource.k8s.io/v1alpha3=true"
+"""The runtime configuration that belongs to the alpha features of resource.k8s.io."""
 ALL_VERSIONS: Final = RuntimeConfig({"api/all": True})
 """Everything is served that the server knows."""
 

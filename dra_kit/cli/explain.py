@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,6 +36,7 @@ from dra_kit.diagnosis.explain.documents import (
 )
 from dra_kit.diagnosis.explain.pods import PodSequence, explain_pod
 from dra_kit.diagnosis.explain.subjects import (
+    DroppedFields,
     ExplainSubject,
     Manifests,
     SubjectKind,
@@ -61,7 +62,7 @@ from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import load, read_manifests
 from dra_kit.errors import ConfigurationError
 from dra_kit.files import replace_private
-from dra_kit.kubernetes.release import NEWEST
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.kubernetes.resource.objects import object_key
 
 NOT_GOOD: Final = 3
@@ -166,7 +167,8 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
     objects, namespace = _objects(options, wanted)
     if not wanted:
         slices = objects.documents.get("ResourceSlice", ())
-        manifests = read_manifests(files, namespace, release=objects.release, slices=slices)
+        release = objects.release.also(*(["DRAExtendedResource"] if objects.extended_resources else ()))
+        manifests = read_manifests(files, namespace, release=release, slices=slices)
         return _explain_manifests(objects, manifests, options)
     cluster = objects.cluster()
     if wanted[0][1]:
@@ -181,7 +183,7 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
 
 def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options: Mapping[str, Any]) -> int:
     """Explain the pods of manifests, and of their workloads, in order; without any, the claims and templates."""
-    unchecked = configured_drivers(manifests.objects)
+    notes = _Notes(configured_drivers(manifests.objects), manifests.dropped)
     if not manifests.workloads:
         subjects, given = claims_of_manifests(manifests.objects)
         if not subjects:
@@ -190,7 +192,7 @@ def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options:
                 "ResourceClaimTemplate to explain."
             )
         objects = objects.with_(given)
-        return _explain_subjects(objects, objects.cluster(), subjects, options, unchecked=unchecked)
+        return _explain_subjects(objects, objects.cluster(), subjects, options, notes=notes)
     pods = [workload.pod for workload in manifests.workloads]
     objects = without_former_pods(objects, manifests.workloads).with_({**manifests.objects, "Pod": pods})
     cluster = objects.cluster()
@@ -198,7 +200,7 @@ def _explain_manifests(objects: ClusterDocuments, manifests: Manifests, options:
     report, sequence = _Report(objects, cluster, options), PodSequence(explainer, objects.cluster)
     for workload in manifests.workloads:
         report.add_workload(explain_workload(sequence, workload, explainer))
-    return report.finish(unchecked)
+    return report.finish(notes)
 
 
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
@@ -207,8 +209,8 @@ def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str
         objects, namespace = load(options["saved"]), options["namespace"] or "default"
     else:
         objects, namespace = asyncio.run(_read(options, wanted))
-    version = str(options["kubernetes"] or objects.version)
-    return replace(objects, version=version, alpha=objects.alpha or options["alpha"]), namespace
+    named = str(options["kubernetes"] or "")
+    return replace(objects, judged_as=named, alpha=objects.alpha or options["alpha"]), namespace
 
 
 async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[ClusterDocuments, str]:
@@ -241,9 +243,9 @@ def _explain_subjects(
     options: Mapping[str, Any],
     *,
     nothing: str = "",
-    unchecked: Sequence[str] = (),
+    notes: _Notes | None = None,
 ) -> int:
-    """Explain claims and pods one by one; ``nothing`` is the text if there is none, ``unchecked`` as for the report."""
+    """Explain claims and pods one by one; ``nothing`` is the text if there is none."""
     report, explainer = _Report(objects, cluster, options), ClaimExplainer(cluster)
     if not subjects:
         report.page.line(nothing)
@@ -253,7 +255,27 @@ def _explain_subjects(
             report.add_pod(subject, explain_pod(explainer, pod_of(cluster, subject)))
         else:
             report.add_claim(subject, explainer.explain(claim_of(cluster, subject)))
-    return report.finish(unchecked)
+    return report.finish(notes)
+
+
+def _name_of(version: str) -> str:
+    """Return ``1.35`` for the version of a cluster such as ``v1.35.2``; one without this API as it is."""
+    try:
+        return str(KubernetesVersion.parse(version))
+    except ValueError:
+        return version
+
+
+class _Notes(NamedTuple):
+    """What a reader has to know of manifests.
+
+    Attributes:
+        unchecked: the drivers whose configuration was not checked.
+        dropped: the fields that the API server does not store.
+    """
+
+    unchecked: Sequence[str] = ()
+    dropped: Sequence[DroppedFields] = ()
 
 
 class _Report:
@@ -265,9 +287,10 @@ class _Report:
 
     def __init__(self, objects: ClusterDocuments, cluster: ClusterView, options: Mapping[str, Any]) -> None:
         self._file: Path | None = options["html"]
-        self.page: ReportWriter = self._writer(cluster.version, everything=options["everything"])
+        self._judged_by = objects.release.version
+        self._version = _name_of(objects.version) if objects.complete else ""
+        self.page: ReportWriter = self._writer(self._version or str(self._judged_by), everything=options["everything"])
         self._cluster = cluster
-        self._release = objects.release
         self._as_json = options["output"] == "json"
         self._templates = _templates(objects, options)
         self._documents: list[dict[str, Any]] = []
@@ -320,30 +343,53 @@ class _Report:
         if not fits:
             self.page.line("no node of a template would help", indent=2)
 
-    def finish(self, unchecked: Sequence[str] = ()) -> int:
-        """Print the report; return the exit code. ``unchecked`` are drivers whose configuration was not checked."""
+    def finish(self, notes: _Notes | None = None) -> int:
+        """Print the report; return the exit code."""
+        notes = notes or _Notes()
         good = all(one for one, _ in self._verdicts)
         gaps = self._cluster.gaps
         if self._as_json:
-            missing = missing_right_documents(gaps)
-            version = self._cluster.version
-            print_json({"kubernetes": version, "good": good, "explanations": self._documents, "notRead": missing})
+            found = {
+                "kubernetes": self._version or str(self._judged_by),
+                "judgedBy": str(self._judged_by),
+                "good": good,
+                "explanations": self._documents,
+                "notRead": missing_right_documents(gaps),
+            }
+            dropped = [{"object": each.title, "file": each.where, "fields": each.paths} for each in notes.dropped]
+            print_json({**found, "dropped": dropped} if dropped else found)
         else:
-            if (judged := self._release.version) != NEWEST:
-                self.page.line()
-                known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (judged > NEWEST)
-                self.page.line(f"judged by the rules of Kubernetes {judged}{known}")
+            self._add_release()
             render_missing_rights(self.page, gaps)
-            if unchecked:
+            for each in notes.dropped:
+                self.page.line()
+                option = f" --kubernetes {self._judged_by}" * (self._judged_by <= NEWEST)
+                self.page.line(
+                    f"an API server of Kubernetes {self._judged_by} drops {each}: dra-kit lint{option} FILE says why"
+                )
+            if notes.unchecked:
                 self.page.line()
                 self.page.line(
-                    f"the opaque configuration for {enumerated(unchecked)} is not checked: only the driver knows its "
-                    "rules; dra-kit lint --driver TARGET FILE checks it"
+                    f"the opaque configuration for {enumerated(notes.unchecked)} is not checked: only the driver knows "
+                    "its rules; dra-kit lint --driver TARGET FILE checks it"
                 )
             self._show()
         if good:
             return 0
         return UNDECIDED if all(one or undecided for one, undecided in self._verdicts) else NOT_GOOD
+
+    def _add_release(self) -> None:
+        """Add whose rules were used, unless they are those of the newest release, which the cluster has."""
+        judged = self._judged_by
+        known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (judged > NEWEST)
+        if self._version not in {"", str(judged)}:
+            text = f"the cluster is Kubernetes {self._version}; judged as if it were {judged}"
+        elif judged != NEWEST:
+            text = f"judged by the rules of Kubernetes {judged}{known}"
+        else:
+            return
+        self.page.line()
+        self.page.line(text)
 
     def _show(self) -> None:
         if self._file is None or not isinstance(self.page, ReportPage):

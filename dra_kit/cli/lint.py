@@ -209,13 +209,15 @@ def _report(outcome: LintResult, style: str, *, to_stderr: bool = False) -> None
 
 
 def _report_releases(sources: Sequence[SourceFile], releases: Sequence[Release], *, compare: bool) -> None:
-    """Print on which of several releases the objects work; to compare them, with a table."""
-    if len(releases) < 2:
-        return
-    objects = objects_on_releases(_once(sources), releases)
+    """Print how many files were not checked, and on which of several releases the objects work.
+
+    To compare the releases, a table is printed, too.
+    """
+    templates = unrendered(_once(sources))
+    objects = objects_on_releases(_once(sources), releases) if len(releases) > 1 else []
     if compare and (table := list(format_releases(objects, releases))):
         click.echo("\n".join(["", *table, ""]))
-    for line in (format_oldest(objects, releases), format_unrendered(unrendered(sources))):
+    for line in (format_unrendered(templates), format_oldest(objects, releases, templates=templates)):
         if line:
             click.echo(line)
 

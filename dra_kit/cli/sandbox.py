@@ -505,7 +505,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     Raises:
         ConfigurationError: a feature gate or an API version is unknown, or its value is invalid.
     """
-    from dra_kit.apiserver.api import RuntimeConfig
+    from dra_kit.apiserver.api import ALPHA_VERSIONS, RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
     version = options["kubernetes"] or NEWEST
@@ -516,7 +516,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
         except ValueError as error:
             raise ConfigurationError(f"--feature-gates: {error}") from None
     try:
-        alpha = "resource.k8s.io/v1alpha3=true," if options["alpha"] else ""
+        alpha = f"{ALPHA_VERSIONS}," if options["alpha"] else ""
         runtime_config = RuntimeConfig.parse(f"{alpha}{options['runtime_config']}")
     except ValueError as error:
         raise ConfigurationError(f"--runtime-config: {error}") from None

@@ -12,8 +12,8 @@ import json
 import tarfile
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Self
 
@@ -22,7 +22,8 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import override
 
 from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, ClusterDocuments, MissingRight, first_problem, reduced
-from dra_kit.diagnosis.explain.subjects import Manifests, Workload
+from dra_kit.diagnosis.explain.subjects import DroppedFields, Manifests, Workload, qualified_names
+from dra_kit.diagnosis.lint.objects import missing_fields, unserved
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
@@ -61,7 +62,6 @@ from dra_kit.kubernetes.resource.schema.types import (
 )
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
 from dra_kit.kubernetes.values.json import Object, ObjectView, value_at
-from dra_kit.text import counted
 
 
 def read_manifests(
@@ -83,6 +83,7 @@ def read_manifests(
     """
     found: dict[str, list[ObjectView]] = {}
     workloads: list[Workload] = []
+    dropped: list[DroppedFields] = []
     for path in paths:
         for file in source_files(path):
             for where, document in read_objects(file):
@@ -90,11 +91,13 @@ def read_manifests(
                 if kind not in KINDS:
                     workloads += _workloads(document, where, namespace, release=release)
                     continue
-                stored = _stored(document, where, namespace, release=release, slices=slices)
+                stored, lost = _stored(document, where, namespace, release=release, slices=slices)
+                if lost:
+                    dropped.append(DroppedFields(where, f"{kind} {stored['metadata']['name']}", lost))
                 found.setdefault(kind, []).append(stored)
                 if kind == "Pod":
                     workloads.append(Workload(kind, *object_key(stored), stored))
-    return Manifests(found, workloads)
+    return Manifests(found, workloads, dropped)
 
 
 def _workloads(document: dict[str, Any], where: str, namespace: str, *, release: Release) -> Iterator[Workload]:
@@ -105,7 +108,7 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, release:
     kind, known = document["kind"], KNOWN_KINDS.get(document["kind"])
     is_known = known is not None and bool(known.pod) and document["apiVersion"] in known.types
     is_whole = is_known and known is not None and not known.part  # its type is known, not only that of the template
-    whole = _stored(document, where, namespace, release=release) if is_whole else document
+    whole = _stored(document, where, namespace, release=release)[0] if is_whole else document
     spec: ObjectView = whole["spec"] if isinstance(whole.get("spec"), dict) else {}
     metadata = document["metadata"]
     name = str(metadata.get("name") or metadata.get("generateName") or "pod").rstrip("-")
@@ -132,7 +135,7 @@ def _workloads(document: dict[str, Any], where: str, namespace: str, *, release:
             kind,
             namespace,
             name,
-            _stored(pod, where, namespace, release=release, strict=is_known),
+            _stored(pod, where, namespace, release=release, strict=is_known)[0],
             "" if is_known else template.path,
             _replicas(kind, spec) if is_known else 1,
             is_known and kind == "DaemonSet",
@@ -322,10 +325,13 @@ def _stored(
     release: Release,
     strict: bool = True,
     slices: Iterable[ObjectView] = (),
-) -> ObjectView:
-    """Return a manifest as the API server would store it: known fields only, with defaults, in v1."""
+) -> tuple[ObjectView, list[str]]:
+    """Return a manifest as the API server would store it, with defaults, in v1; and the fields that it would drop."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
+    if kind.model is not None and (wish := unserved(kind.name, api_version, release)) is not None:
+        text = f"Kubernetes {release.version} does not serve {kind.name} in {api_version}"
+        raise ConfigurationError(f"{where}: {'; '.join(filter(None, (text, wish)))}")
     strictness = StrictDecoding(version=release.version)
     try:
         decoded = decode(document, kind.types[api_version], strictness)
@@ -333,38 +339,14 @@ def _stored(
         raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
     if strictness.problems and strict:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
-    stored = complete_new_object(decoded, kind, namespace=namespace)
-    refuse_invalid(kind, stored, release, api_version, where, advice=lambda: _qualified(stored, slices))
+    complete = complete_new_object(decoded, kind, namespace=namespace)
+    advice = partial(qualified_names, complete, slices)
+    stored = {**admitted(kind, complete, release, api_version, where, advice=advice)}
+    dropped = list(missing_fields(complete, stored)) if kind.model is not None else []
     metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}
-    return {**stored, "apiVersion": V1} if kind.model is not None else stored
-
-
-def _qualified(obj: Object, slices: Iterable[ObjectView]) -> str:
-    """Return the full names of published attributes whose names constraints of a claim give without a domain."""
-    spec = obj.get("spec") or {}
-    devices = value_at(spec, ("spec", "devices")) or spec.get("devices")
-    devices = devices if isinstance(devices, dict) else {}  # a list in slices
-    names = {str(each.get(rule) or "") for each in devices.get("constraints") or () for rule in _CONSTRAINTS}
-    counts: dict[str, Counter[str]] = {name: Counter() for name in sorted(names) if name and "/" not in name}
-    for slice_ in slices if counts else ():
-        driver = slice_["spec"]["driver"]
-        for device in slice_["spec"].get("devices") or ():
-            for name in device.get("attributes") or ():
-                full = name if "/" in name else f"{driver}/{name}"
-                if (found := counts.get(full.partition("/")[2])) is not None:
-                    found[full] += 1
-    hints = [
-        f"; {name} is published as "
-        + " and ".join(f"{full} ({counted(n, 'device')})" for full, n in found.most_common())
-        for name, found in counts.items()
-        if found
-    ]
-    return "".join(hints)
-
-
-_CONSTRAINTS: Final = ("matchAttribute", "distinctAttribute")
+    return {**stored, "apiVersion": V1} if kind.model is not None else stored, dropped
 
 
 def _loaded(document: dict[str, Any], where: str) -> ObjectView:
@@ -493,7 +475,7 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 """Metadata that is not validated; only the presence of deletionTimestamp matters."""
 
 
-def refuse_invalid(
+def admitted(
     kind: ManifestKind,
     obj: Object,
     release: Release,
@@ -501,8 +483,8 @@ def refuse_invalid(
     where: str,
     *,
     advice: Callable[[], str] = str,
-) -> None:
-    """Raise the error of an API server if a new object, sent in ``api_version``, is invalid.
+) -> Object:
+    """Return what an API server stores of a new object that is sent in ``api_version``.
 
     Args:
         kind: its kind.
@@ -516,7 +498,8 @@ def refuse_invalid(
         Invalid: the object is invalid; the error lists the fields.
     """
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
-    errors = errors_in_version(check_new_object(obj, kind, release).errors, api_version)
+    answered = check_new_object(obj, kind, release)
+    errors = errors_in_version(answered.errors, api_version)
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
@@ -526,6 +509,7 @@ def refuse_invalid(
             reason="Invalid",
             causes=tuple(texts.values()),
         )
+    return answered.stored
 
 
 def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:

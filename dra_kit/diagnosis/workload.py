@@ -14,7 +14,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from dra_kit.diagnosis.snapshot import refuse_invalid
+from dra_kit.diagnosis.snapshot import admitted
 from dra_kit.errors import AllocationError, ConfigurationError, Invalid
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.state import AllocatorState
@@ -220,9 +220,10 @@ def claim_of(request: WorkloadRequest, release: Release) -> v1.ResourceClaim:
         raise ConfigurationError(f"request {request.name}: {error}") from None
     if strictness.problems:
         raise ConfigurationError(f"request {request.name}: {', '.join(strictness.problems)}")
-    stored = complete_new_object(decoded, kind)
-    refuse_invalid(kind, stored, release, V1, f"request {request.name}")
-    return v1.ResourceClaim.model_validate(stored)
+    claim = complete_new_object(decoded, kind)
+    admitted(kind, claim, release, V1, f"request {request.name}")
+    # with the fields that the API server would drop: advice about another request would be misleading
+    return v1.ResourceClaim.model_validate(claim)
 
 
 def default_workload(devices: EmptyNodes) -> ClaimWorkload:

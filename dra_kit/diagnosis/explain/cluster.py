@@ -80,7 +80,7 @@ class ClusterView:
     Args:
         documents: objects of resource.k8s.io/v1 and core/v1 as JSON, by kind, with the defaults of the API.
         gates: the scheduler's feature gates.
-        version: the Kubernetes release, for display.
+        version: the Kubernetes release whose rules answer, for display.
         gaps: the missing rights.
         pods_of: the only namespace of which all pods were read; empty for all.
         complete: whether all objects were read that exist; not from files that a person saved.
@@ -373,6 +373,7 @@ class ClusterDocuments(Struct, frozen=True):
     Attributes:
         documents: the objects as JSON, by kind.
         version: the Kubernetes release: ``1.37``.
+        judged_as: the release whose rules answer, as if the cluster were upgraded to it; empty for its own.
         alpha: whether the alpha features of resource.k8s.io are on.
         pods_of: the only namespace of which all pods were read; empty for all.
         complete: whether all objects were read that exist; not from files that a person saved.
@@ -384,6 +385,7 @@ class ClusterDocuments(Struct, frozen=True):
     gaps: tuple[MissingRight, ...] = field(default=())
     pods_of: str = ""
     complete: bool = True
+    judged_as: str = ""
 
     def cluster(self) -> ClusterView:
         """Create the models.
@@ -394,7 +396,7 @@ class ClusterDocuments(Struct, frozen=True):
         return ClusterView(
             self.documents,
             gates=AllocatorRules.of(self.release),
-            version=self.version,
+            version=self.judged_as or self.version,
             gaps=[gap for gap in self.gaps if gap.kind in KINDS],
             pods_of=self.pods_of,
             complete=self.complete,
@@ -403,15 +405,16 @@ class ClusterDocuments(Struct, frozen=True):
 
     @property
     def release(self) -> Release:
-        """The release, with its default gates or those of alpha features too.
+        """The release whose rules answer, with its default gates or those of alpha features too.
 
         Raises:
             ConfigurationError: the version is not a release with resource.k8s.io/v1.
         """
+        named = self.judged_as or self.version
         try:
-            version = KubernetesVersion.parse(self.version)
+            version = KubernetesVersion.parse(named)
         except ValueError as error:
-            raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
+            raise ConfigurationError(f"Kubernetes {named}: {error}") from None
         return Release.alpha(version) if self.alpha else Release.of(version)
 
     @property

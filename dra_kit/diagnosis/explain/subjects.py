@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.resource.objects import object_key, phase
 from dra_kit.kubernetes.resource.v1 import ResourceClaim
 from dra_kit.kubernetes.scheduler.nodes import is_affine, is_tainted
-from dra_kit.kubernetes.values.json import ObjectView
+from dra_kit.kubernetes.values.json import Object, ObjectView, value_at
 from dra_kit.text import counted, did_you_mean
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
@@ -194,11 +194,56 @@ def _daemon_specs(pod: ObjectView, cluster: ClusterView) -> Iterator[dict[str, A
             yield {**spec, "affinity": affinity}
 
 
+class DroppedFields(NamedTuple):
+    """Fields of a manifest that the API server drops, since a gate is off: their paths, and the object."""
+
+    where: str
+    title: str
+    paths: Sequence[str]
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.paths)} of {self.title} ({self.where})"
+
+
 class Manifests(Struct, frozen=True):
-    """The objects of manifests that explanations read, by kind, and their pods and workloads in order."""
+    """The objects of manifests that explanations read, by kind, and their pods and workloads in order.
+
+    Attributes:
+        dropped: what the API server does not store of the objects.
+    """
 
     objects: Mapping[str, Sequence[ObjectView]]
     workloads: Sequence[Workload]
+    dropped: Sequence[DroppedFields] = ()
+
+
+def qualified_names(obj: Object, slices: Iterable[ObjectView]) -> str:
+    """Return the full names of published attributes whose names constraints of a claim give without a domain.
+
+    The text is the end of a message; it is empty if there are none.
+    """
+    spec = obj.get("spec") or {}
+    devices = value_at(spec, ("spec", "devices")) or spec.get("devices")
+    devices = devices if isinstance(devices, dict) else {}  # a list in slices
+    names = {str(each.get(rule) or "") for each in devices.get("constraints") or () for rule in _CONSTRAINTS}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in sorted(names) if name and "/" not in name}
+    for slice_ in slices if counts else ():
+        driver = slice_["spec"]["driver"]
+        for device in slice_["spec"].get("devices") or ():
+            for name in device.get("attributes") or ():
+                full = name if "/" in name else f"{driver}/{name}"
+                if (found := counts.get(full.partition("/")[2])) is not None:
+                    found[full] += 1
+    hints = [
+        f"; {name} is published as "
+        + " and ".join(f"{full} ({counted(n, 'device')})" for full, n in found.most_common())
+        for name, found in counts.items()
+        if found
+    ]
+    return "".join(hints)
+
+
+_CONSTRAINTS: Final = ("matchAttribute", "distinctAttribute")
 
 
 class WorkloadExplanation(Struct, frozen=True):

@@ -248,7 +248,7 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
         _note("toleration-without-effect", "A toleration names no effect: it does not protect from eviction."),
         _warning("all-devices-twice", "A request asks for all devices of a class, and another one for some."),
         _warning("zero-count", "A request has count 0, which the API server reads as 1."),
-        _warning("feature-gate", "A field is dropped by an API server whose feature gate for it is off."),
+        _warning("feature-gate", "A field is dropped, or has no effect, where its feature gate is off."),
     ),
     "CEL": (
         _error("cel-compile", "A CEL expression does not compile."),

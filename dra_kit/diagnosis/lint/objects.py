@@ -29,7 +29,14 @@ from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_template
 from dra_kit.kubernetes.release import GATES, OLDEST, SUPPORTED, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
-from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+from dra_kit.kubernetes.resource.conversion import (
+    GATED_FIELDS,
+    OUTSIDE_EXACTLY,
+    V1,
+    V1BETA1,
+    ignored_fields,
+    to_v1,
+)
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import (
     GROUP,
@@ -48,6 +55,7 @@ from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import probable_names, suggest_names, unambiguous_correction
 
 if TYPE_CHECKING:
+    from dra_kit.apiserver.api import RuntimeConfig
     from dra_kit.apiserver.kinds.kind import Kind
 
 _METADATA: Final = "meta/v1.ObjectMeta"
@@ -187,18 +195,49 @@ def _is_in_another_case(made: LintedObject, name: str, kind: ManifestKind) -> bo
 
 
 @cache
-def _served_kind(name: str) -> Kind:
-    """Return a kind of resource.k8s.io, as the API server serves it."""
+def _served_kind(name: str) -> tuple[Kind, RuntimeConfig]:
+    """Return a kind of resource.k8s.io, as the API server serves it, and the configuration with alpha features."""
     # 0.2 s and 40 modules, which only manifests of other versions than v1 need
-    from dra_kit.apiserver.kinds.resource import RESOURCE_API_KINDS
+    from dra_kit.apiserver.api import ALPHA_VERSIONS, KINDS, RuntimeConfig
 
-    return next(kind for kind in RESOURCE_API_KINDS if kind.kind == name)
+    kind = next(kind for kind in KINDS if (kind.group, kind.kind) == (GROUP, name))
+    return kind, RuntimeConfig.parse(ALPHA_VERSIONS)
 
 
 def _served(kind: str, release: Release) -> tuple[str, ...]:
     """Return the ``apiVersion``s that an API server can serve a kind of resource.k8s.io in, the newest first."""
-    served = _served_kind(kind).in_release(release)
+    served = _served_kind(kind)[0].in_release(release)
     return tuple(map(served.api_version, served.types)) if not served.gate or served.gate in release else ()
+
+
+def _is_on(kind: str, api_version: str, release: Release) -> bool:
+    """Return whether an API server serves a version that it can serve by default, or with its alpha features."""
+    if api_version == V1 and kind in _IN_V1:
+        return True
+    served, alpha = _served_kind(kind)
+    version = api_version.rpartition("/")[2]
+    has_alpha = Release.alpha(release.version).enabled <= release.enabled
+    return alpha.serves(served, version) if has_alpha else version not in served.off_by_default
+
+
+def unserved(kind: str, api_version: str, release: Release) -> str | None:
+    """Return what to write instead if a release cannot serve a known kind in a version; None if it can.
+
+    Args:
+        kind: a kind of resource.k8s.io.
+        api_version: one of its versions in some release.
+        release: with the gates that are on; a version that is off by default can be served.
+    """
+    if api_version == V1 and kind in _IN_V1:
+        return None  # served by all releases
+    served = _served(kind, release)
+    if api_version in served:
+        return None
+    since = next((each for each in SUPPORTED if api_version in _served(kind, Release.alpha(each))), None)
+    on = [one for one in served if _is_on(kind, one, release)]
+    if served:
+        return f"write apiVersion: {(on or served)[0]}"
+    return f"it exists since Kubernetes {since}" if since else ""
 
 
 def version_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
@@ -207,18 +246,13 @@ def version_problems(manifest: LintedObject, release: Release) -> Iterator[Field
     if manifest.obj is None or (version == V1 and kind in _IN_V1):
         return  # of another group, or served by all releases
     served = _served(kind, release)
-    if version not in served:
-        since = next((each for each in SUPPORTED if version in _served(kind, Release.alpha(each))), None)
-        text = f"Kubernetes {release.version} does not serve {kind} in {version}"
-        wish = f"write apiVersion: {served[0]}" if served else f"it exists since Kubernetes {since}" if since else ""
+    if (wish := unserved(kind, version, release)) is not None:
         sure = in_v1(kind, version.rpartition("/")[2], manifest.document.body) if V1 in served else ()
+        text = f"an API server does not serve {kind} in {version}"
         yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
-    elif version != served[0]:
-        yield _deprecated(manifest, served[0])
-    elif (
-        version.rpartition("/")[2] in _served_kind(kind).off_by_default
-        and not Release.alpha(release.version).enabled <= release.enabled  # alpha features are not expected
-    ):
+    elif version != served[0] and (_is_on(kind, served[0], release) or not _is_on(kind, version, release)):
+        yield _deprecated(manifest, served[0])  # unless the newer one is off, and this one is on
+    elif not _is_on(kind, version, release):
         text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
         yield FieldProblem("apiVersion", "version-off", text)
 
@@ -234,7 +268,7 @@ def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
             if requests
             else ", with the fields of a request below exactly, and those of a device without basic"
         )
-    life = _served_kind(manifest.kind).lives.get(version)
+    life = _served_kind(manifest.kind)[0].lives.get(version)
     gone = "" if life is None or life.removed is None else f", from Kubernetes 1.{life.removed} on not at all"
     text = (
         f"{manifest.api_version} is deprecated: an API server serves it only with "
@@ -444,34 +478,60 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
             caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
             errors = tuple(one for one in errors if one not in caused)
             yield _dropped(path, gate, release, is_rejected=bool(caused))
+        for path, gate in _ignored_paths(manifest, answered, release):
+            shown = f"{_field_of(path)} needs Kubernetes {GATES[gate].need(gate)}"
+            text = f"an API server stores this field, but it has no effect: {shown}"
+            yield FieldProblem(path, "feature-gate", text, _switch(gate, release), key=True)
     # references to claims are checked elsewhere
     errors = tuple(one for one in errors if not manifest.pods or not _is_reference(one))
     yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors, release)
 
 
-AdmissionVerdict: TypeAlias = Literal["yes", "drops", "no"]
-"""Whether an API server stores an object as it is written, drops fields of it, or rejects it."""
-_REJECTED: Final = frozenset({"deprecated-version", "unknown-field", "unknown-kind", "wrong-type", "version-off"})
-"""Rules about the structure of objects that an API server rejects."""
+AdmissionVerdict: TypeAlias = Literal["yes", "drops", "ignores", "no"]
+"""Whether an API server stores an object as written, without some fields, with fields without effect, or rejects it."""
+_REJECTED: Final = frozenset({"invalid-value", "not-an-object", "unknown-field", "unknown-kind", "wrong-type"})
+"""Rules about objects that an API server rejects."""
 
 
-def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict:
-    """Return what an API server of this release does with a known object; references to others do not count."""
-    assert manifest.known is not None  # noqa: S101 - the caller looked
-    problems = (*manifest.problems, *version_problems(manifest, release))
-    answered = check_new_object(manifest.content, manifest.known, release)
-    errors = [one for one in answered.errors if not (manifest.pods and _is_reference(one))]
-    if errors or any(problem.rule in _REJECTED for problem in problems):
+def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict | None:
+    """Return what an API server of this release does with an object, without other objects.
+
+    None for an object of another kind without known mistakes.
+    """
+    if manifest.known is None:
+        problems = (*manifest.problems, *_template_problems(manifest, release))
+        return "no" if any(problem.rule in _REJECTED for problem in problems) else None
+    if any(problem.rule in _REJECTED for problem in (*manifest.problems, *version_problems(manifest, release))):
         return "no"
-    return "drops" if any(True for _ in _dropped_paths(manifest, answered)) else "yes"
+    if manifest.obj is not None and not _is_on(manifest.kind, manifest.api_version, release):
+        return "no"
+    answered = check_new_object(manifest.content, manifest.known, release)
+    if answered.errors:
+        return "no"
+    if any(True for _ in _dropped_paths(manifest, answered)):
+        return "drops"
+    return "ignores" if any(True for _ in _ignored_paths(manifest, answered, release)) else "yes"
+
+
+def _ignored_paths(manifest: LintedObject, answered: NewObjectResult, release: Release) -> Iterator[tuple[str, str]]:
+    """Yield the written fields that an API server stores, but that have no effect, and the gate that is off."""
+    for gate, rest in ignored_fields(answered.stored, release) if manifest.obj is not None else ():
+        for path in missing_fields(answered.stored, rest):
+            if manifest.document.positions.find(path).exact:
+                yield path, gate
 
 
 def _dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterator[str]:
     """Yield the written fields that an API server drops, without those below them."""
     if manifest.obj is None:
         return
-    dropped = set(_leaves(manifest.content)) - set(_leaves(answered.stored))
-    yield from (path for path in _topmost(sorted(dropped)) if manifest.document.positions.find(path).exact)
+    dropped = missing_fields(manifest.content, answered.stored)
+    yield from (path for path in dropped if manifest.document.positions.find(path).exact)
+
+
+def missing_fields(obj: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of an object that it does not have as it is stored, without those below them."""
+    return _topmost(sorted(set(_leaves(obj)) - set(_leaves(stored))))
 
 
 class _NeededGates(Struct, frozen=True):
@@ -508,9 +568,9 @@ def _is_below(field: str, path: str) -> bool:
 def _dropped(path: str, gate: str, release: Release, *, is_rejected: bool) -> FieldProblem:
     """Return the problem of a field that an API server drops; if it is required, the object is then rejected."""
     rest = " and rejects the rest" if is_rejected else ""
-    shown = ".".join(_INDEX.sub("", path).split(".")[-2:])
+    shown = _field_of(path)
     if not gate:
-        text = f"an API server drops this field{rest}: Kubernetes {release.version} does not have {shown}"
+        text = f"an API server drops this field{rest}: it does not have {shown}"
         return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, key=True)
     text = f"an API server drops this field{rest}: {shown} needs Kubernetes {GATES[gate].need(gate)}"
     return FieldProblem(
@@ -519,6 +579,11 @@ def _dropped(path: str, gate: str, release: Release, *, is_rejected: bool) -> Fi
 
 
 _INDEX: Final = re.compile(r"\[[^]]*\]")
+
+
+def _field_of(path: str) -> str:
+    """Return a field with the one above it, for a message: ``exactly.capacity``."""
+    return ".".join(_INDEX.sub("", path).split(".")[-2:])
 
 
 def _switch(gate: str, release: Release) -> str:

@@ -13,7 +13,7 @@ from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
 from dra_kit.diagnosis.lint.objects import AdmissionVerdict, LintedObject, judge_admission, lint_object
-from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
+from dra_kit.kubernetes.manifests.documents import ReadResult, SourceFile, read_documents
 from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.text import align_columns, counted, escape_unprintable, shorten
 
@@ -38,35 +38,50 @@ class ObjectOnReleases(Struct, frozen=True):
 
     @property
     def works_on_all(self) -> bool:
-        """Whether each release stores the whole object."""
+        """Whether each release stores the whole object, and its fields have an effect."""
         return all(verdict == "yes" for verdict in self.verdicts.values())
 
 
 def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]) -> list[ObjectOnReleases]:
-    """Return what the API servers of releases do with the objects of files that they know."""
+    """Return what the API servers of releases do with the objects of files that are known, or wrong.
+
+    A file that cannot be read works on none. Helm templates are left out.
+    """
     found = []
     for file in files:
-        for document in read_documents(file).documents:
-            made = lint_object(document)
-            if made.known is not None:
-                verdicts: dict[KubernetesVersion, AdmissionVerdict] = {
-                    release.version: judge_admission(made, release) for release in releases
-                }
-                found.append(ObjectOnReleases(file.name, _title(made), verdicts))
+        reading = read_documents(file)
+        if _is_template(file, reading):
+            continue
+        for made in map(lint_object, reading.documents):
+            verdicts = {
+                release.version: verdict
+                for release in releases if (verdict := judge_admission(made, release)) is not None
+            }  # fmt: skip
+            if verdicts:
+                others: dict[KubernetesVersion, AdmissionVerdict] = {release.version: "yes" for release in releases}
+                found.append(ObjectOnReleases(file.name, _title(made), {**others, **verdicts}))
+        if reading.problem:
+            found.append(ObjectOnReleases(file.name, "cannot be read", {each.version: "no" for each in releases}))
     return found
 
 
 def unrendered(files: Iterable[SourceFile]) -> int:
     """Return how many files are Helm templates, which no release has judged."""
-    return sum("{{" in file.text and not file.explicit and bool(read_documents(file).problem) for file in files)
+    return sum(_is_template(file, read_documents(file)) for file in files)
+
+
+def _is_template(file: SourceFile, reading: ReadResult) -> bool:
+    return "{{" in file.text and not file.explicit and bool(reading.problem)
 
 
 def _title(made: LintedObject) -> str:
-    return f"{made.kind} {made.name}".rstrip()
+    return f"{made.kind} {made.name}".rstrip() or f"document {made.document.number}"
 
 
 def check_releases(files: Sequence[SourceFile], contexts: Sequence[LintContext]) -> LintResult:
     """Check manifests for several releases; a finding that only some of them have begins with their names.
+
+    Releases that differ in message or help have findings of their own.
 
     Args:
         files: as for :func:`dra_kit.diagnosis.lint.check.check`.
@@ -78,7 +93,7 @@ def check_releases(files: Sequence[SourceFile], contexts: Sequence[LintContext])
     for version, result in results.items():
         repeated: Counter[tuple[object, ...]] = Counter()
         for each in result.findings:
-            place = (each.file, each.line, each.column, each.rule, each.path)
+            place = (each.file, each.line, each.column, each.rule, each.path, each.message, each.help)
             repeated[place] += 1
             found.setdefault((*place, repeated[place]), {})[version] = each
     newest = results[versions[-1]]
@@ -135,14 +150,23 @@ def format_unrendered(number: int) -> str:
     return f"{what}: render the chart, as in 'helm template NAME CHART | dra-kit lint -'"
 
 
-def format_oldest(objects: Sequence[ObjectOnReleases], releases: Sequence[Release]) -> str:
-    """Return on which releases all objects work, as a sentence; empty without objects."""
+def format_oldest(objects: Sequence[ObjectOnReleases], releases: Sequence[Release], *, templates: int = 0) -> str:
+    """Return on which releases all objects work, as a sentence; empty without objects.
+
+    Args:
+        objects: the objects.
+        releases: oldest first, all with their default gates or all with others.
+        templates: how many files were not checked, since they are Helm templates.
+    """
     if not objects:
         return ""
     versions = [release.version for release in releases]
     working = [version for version in versions if all(each.verdicts[version] == "yes" for each in objects)]
+    everything = "all that was checked" if templates else "all of it"
     if not working:
-        return f"all of it works on no release of Kubernetes {named_releases(versions)} with its default feature gates"
+        is_default = all(release == Release.of(release.version) for release in releases)
+        gates = "its default feature gates" if is_default else "the alpha features that it has"
+        return f"{everything} works on no release of Kubernetes {named_releases(versions)} with {gates}"
     if working == versions[-len(working) :]:
-        return f"the oldest release on which all of it works is Kubernetes {working[0]}"
-    return f"all of it works only on Kubernetes {named_releases(working)}"
+        return f"the oldest release on which {everything} works is Kubernetes {working[0]}"
+    return f"{everything} works only on Kubernetes {named_releases(working)}"

@@ -182,7 +182,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
         old: the stored object that it replaces, without empty lists and maps.
         release: of the API server.
     """
-    kept = () if release.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
+    kept = _stored_without_gates(release)
     for needed, paths in GATED_FIELDS:
         if all(gate in release for gate in needed):
             continue
@@ -193,6 +193,28 @@ def drop_disabled_fields(obj: Object, old: Object | None, release: Release) -> O
             for way in ways:
                 obj = obj if ".".join(way) in kept else _without(obj, way)
     return obj
+
+
+def _stored_without_gates(release: Release) -> tuple[str, ...]:
+    """Return the fields that are stored without their gates, too; without these, they have no effect."""
+    return () if release.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
+
+
+def ignored_fields(obj: Object, release: Release) -> Iterator[tuple[str, Object]]:
+    """Yield each gate without which fields are stored, but have no effect, and the object without these fields.
+
+    Args:
+        obj: stored object of resource.k8s.io in v1; it is not changed.
+        release: of the API server.
+    """
+    kept = _stored_without_gates(release)
+    for needed, paths in GATED_FIELDS:
+        for gate in (gate for gate in needed if gate not in release):
+            rest = obj
+            for path in (path for path in paths if path in kept):
+                rest = _without(rest, path.split("."))
+            if rest is not obj:
+                yield gate, rest
 
 
 def _uses(value: Any, way: Sequence[str]) -> bool:

@@ -326,16 +326,6 @@ def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
     return Manifest(file, document)
 
 
-def _why_unserved(version: str, kind: str) -> str:
-    """Return cause and remedy for a version and kind that are not served, as the end of a message."""
-    known = next((one for one in KINDS if one.kind == kind and version in map(one.api_version, one.types)), None)
-    if known is None or version.rpartition("/")[2] not in known.off_by_default:
-        return "; correct apiVersion and kind"
-    served = [known.api_version(name) for name in known.types if name not in known.off_by_default]
-    alternative = f"write {served[0]} and its fields, or " if served else ""
-    return f": this version is off by default; {alternative}switch it on with --runtime-config {version}=true"
-
-
 _API_VERSION: Final = re.compile(r"([a-z0-9.-]+/)?[a-z0-9]+")
 
 
@@ -360,9 +350,21 @@ class KindDiscovery:
         if found is None:
             raise ConfigurationError(
                 f"{where}: the API server has no kind {kind or '(none)'} of {version or '(no apiVersion)'}"
-                f"{_why_unserved(version, kind)}"
+                f"{await self._why_unserved(version, kind)}"
             )
         return found
+
+    async def _why_unserved(self, version: str, kind: str) -> str:
+        """Return cause and remedy for a version and kind that are not served, as the end of a message."""
+        known = next((one for one in KINDS if one.kind == kind and version in map(one.api_version, one.types)), None)
+        if known is None:
+            return "; correct apiVersion and kind"
+        others = [one for one in map(known.api_version, known.types) if one != version]
+        served = next(iter([one for one in others if kind in await self._discover(one)]), "")
+        if version.rpartition("/")[2] not in known.off_by_default:
+            return f"; write {served} and its fields" if served else "; correct apiVersion and kind"
+        alternative = f"write {served} and its fields, or " if served else ""
+        return f": this version is off by default; {alternative}switch it on with --runtime-config {version}=true"
 
     async def named(self, kind: str, version: str = "") -> Resource:
         """Return the resource of a kind; without an apiVersion, the first that has it: ``v1``, then the other groups.

@@ -268,3 +268,21 @@ def test_it_neither_needs_nor_loads_a_cluster() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("options", "last"),
+    [
+        ((), "the oldest release on which all that was checked works is Kubernetes 1.34"),
+        (("--kubernetes", "1.35"), "1 Helm template is not checked: render the chart"),
+        (("--kubernetes", "1.34..1.35"), "the oldest release on which all that was checked works is Kubernetes 1.34"),
+    ],
+)
+def test_templates_that_were_not_checked_are_always_named(tmp_path: Path, options: tuple[str, ...], last: str) -> None:
+    (tmp_path / "class.yaml").write_text(CLASS)
+    (tmp_path / "template.yaml").write_text("{{- if .Values.a }}\na: {{ .Values.b }}\n{{- end }}\n")
+
+    lines = lint(*options, tmp_path, code=0).output.splitlines()
+
+    assert lines[-1].startswith(last)
+    assert sum(line.startswith("1 Helm template is not checked") for line in lines) == 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 import pytest
 import yaml
 
+from dra_kit.apiserver.api import ALPHA_VERSIONS, RuntimeConfig
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding, format_json
@@ -23,7 +25,7 @@ from dra_kit.diagnosis.lint.releases import (
 )
 from dra_kit.kubernetes.manifests.documents import SourceFile
 from dra_kit.kubernetes.release import GATES, KubernetesVersion, Release
-from tests.unit.diagnosis.lint.texts import claim, device_class, found, underlined
+from tests.unit.diagnosis.lint.texts import claim, device_class, found, pod, underlined
 
 RELEASES = [Release.of(KubernetesVersion(1, minor)) for minor in range(34, 39)]
 OLD, NEW = RELEASES[0], RELEASES[-1]
@@ -41,9 +43,14 @@ def compared(*texts: str) -> list[LintFinding]:
     return check_releases(files, [LintContext(release=release) for release in RELEASES]).findings
 
 
-def oldest(*texts: str) -> str:
+def oldest(*texts: str, releases: Sequence[Release] = RELEASES) -> str:
     files = [SourceFile(f"{number}.yaml", textwrap.dedent(text)) for number, text in enumerate(texts)]
-    return format_oldest(objects_on_releases(files, RELEASES), RELEASES)
+    return format_oldest(objects_on_releases(files, releases), releases)
+
+
+def verdicts(text: str, releases: Sequence[Release] = RELEASES) -> list[str]:
+    [judged] = objects_on_releases([SourceFile("a.yaml", textwrap.dedent(text))], releases)
+    return [judged.verdicts[release.version] for release in releases]
 
 
 def test_a_field_that_only_some_releases_drop_names_them_and_the_history_of_its_gate() -> None:
@@ -92,7 +99,7 @@ def test_a_version_that_a_release_has_removed_is_an_error_with_the_conversion() 
     assert (before.rule, before.level) == ("deprecated-version", "warning")
     assert "from Kubernetes 1.38 on not at all" in before.message
     assert (after.rule, after.level) == ("unknown-kind", "error")
-    assert after.message == "Kubernetes 1.38 does not serve DeviceClass in resource.k8s.io/v1beta1"
+    assert after.message == "an API server does not serve DeviceClass in resource.k8s.io/v1beta1"
     assert after.help == "write apiVersion: resource.k8s.io/v1"
     assert after.fix is not None
 
@@ -146,6 +153,144 @@ def test_runs_of_releases_are_shortened(minors: list[int], text: str) -> None:
     assert named_releases([KubernetesVersion(1, minor) for minor in minors]) == text
 
 
+NOWHERE = "all of it works on no release of Kubernetes 1.34 to 1.38 with its default feature gates"
+JOBS = """
+    apiVersion: jobs.example.com/v1
+    kind: JobSet
+    metadata: {name: train}
+    spec:
+      template:
+        spec:
+          containers: [{name: a, image: b}]
+          resourceClaims: [{name: gpu, resourceClaimName: a}, {name: gpu, resourceClaimName: b}]
+"""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        PLAIN.replace("resource.k8s.io/v1", "resource.k8s.io/v1alpha2"),
+        PLAIN.replace("ResourceClaim", "Resourceclaim"),
+        "kind: ResourceClaim\napiVersion: [",
+        "a: 1\n",
+        JOBS,
+        pod("[{name: gpu, resourceClaimName: a}]", "[{name: other}]"),
+        pod("[{name: gpu, resourceClaimName: a, resourceClaimTemplateName: b}]", "[{name: gpu}]"),
+    ],
+)
+def test_what_is_wrong_or_cannot_be_read_works_on_no_release(wrong: str) -> None:
+    assert oldest(PLAIN, wrong) == NOWHERE
+    assert verdicts(wrong) == ["no"] * len(RELEASES)
+
+
+def test_an_object_of_another_kind_does_not_count() -> None:
+    assert oldest(PLAIN, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n").endswith("works is Kubernetes 1.34")
+
+
+def test_a_template_does_not_count_as_checked() -> None:
+    objects = objects_on_releases([SourceFile("a.yaml", PLAIN), SourceFile("b", "a: {{ .b }}{{", False)], RELEASES)
+
+    assert format_oldest(objects, RELEASES, templates=1) == (
+        "the oldest release on which all that was checked works is Kubernetes 1.34"
+    )
+
+
+DISTINCT = claim("deviceClassName: gpu\ncount: 2", extra="constraints: [{distinctAttribute: a/numa}]")
+TOLERANT = claim("deviceClassName: gpu\ntolerations: [{key: a, operator: Exists, effect: NoSchedule}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "gate", "next_release"),
+    [
+        (DISTINCT, "constraints.distinctAttribute", "DRAConsumableCapacity", "no"),
+        (TOLERANT, "exactly.tolerations", "DRADeviceTaints", "drops"),
+    ],
+)
+def test_a_field_that_is_stored_without_effect_does_not_work(
+    text: str, field: str, gate: str, next_release: str
+) -> None:
+    (finding,) = found(text, LintContext(release=OLD))
+
+    assert verdicts(text) == ["ignores", next_release, "yes", "yes", "yes"]
+    assert oldest(text).endswith("works is Kubernetes 1.36")
+    assert (finding.rule, finding.level) == ("feature-gate", "warning")
+    assert finding.message == (
+        f"an API server stores this field, but it has no effect: {field} needs Kubernetes {GATES[gate].need(gate)}"
+    )
+    assert finding.help.startswith(f"start the API server with --feature-gates={gate}=true, or upgrade the cluster")
+    assert verdicts(text, [Release.alpha(OLD.version)]) == ["yes"]
+
+
+TAINT_RULE = """
+    apiVersion: resource.k8s.io/v1
+    kind: DeviceTaintRule
+    metadata: {name: hot}
+    spec:
+      deviceSelector: {driver: gpu.example.com}
+      taint: {key: hot, effect: NoSchedule}
+"""
+
+
+def test_releases_with_another_remedy_have_findings_of_their_own() -> None:
+    told = "an API server does not serve DeviceTaintRule in resource.k8s.io/v1"
+
+    assert [(finding.message, finding.help) for finding in compared(TAINT_RULE)] == [
+        (f"in Kubernetes 1.34 and 1.35: {told}", "write apiVersion: resource.k8s.io/v1alpha3"),
+        (f"in Kubernetes 1.36: {told}", "write apiVersion: resource.k8s.io/v1beta2"),
+    ]
+
+
+def test_releases_that_accept_other_values_have_findings_of_their_own() -> None:
+    old, others = compared(TOLERANT.replace("effect: NoSchedule", "effect: Foo"))[-2:]
+
+    assert old.releases == ("1.34",)
+    assert '"None"' not in old.message
+    assert others.releases == ("1.36", "1.37", "1.38")
+    assert '"None"' in others.message
+
+
+ALPHA = [Release.alpha(KubernetesVersion(1, minor)) for minor in range(35, 39)]
+
+
+@pytest.mark.parametrize(
+    ("version", "default", "alpha"),
+    [
+        ("v1", ["no", "no", "yes", "yes"], ["no", "no", "yes", "yes"]),
+        ("v1beta2", ["no", "no", "no", "no"], ["no", "no", "no", "no"]),
+        ("v1alpha3", ["no", "no", "no", "no"], ["yes", "yes", "yes", "yes"]),
+    ],
+)
+def test_the_versions_that_alpha_serves_are_those_of_the_sandbox(
+    version: str, default: list[str], alpha: list[str]
+) -> None:
+    text = TAINT_RULE.replace("resource.k8s.io/v1", f"resource.k8s.io/{version}")
+    config = RuntimeConfig.parse(ALPHA_VERSIONS)
+    served = [
+        any(kind.kind == "DeviceTaintRule" and version in kind.types for kind in config.served(release))
+        for release in ALPHA
+    ]
+
+    assert verdicts(text, RELEASES[1:]) == default
+    assert verdicts(text, ALPHA) == alpha
+    assert [verdict == "yes" for verdict in alpha] == served
+
+
+def test_the_remedy_with_alpha_is_a_version_that_alpha_serves() -> None:
+    surroundings = LintContext(release=Release.alpha(KubernetesVersion(1, 36)))
+    (finding,) = found(TAINT_RULE, surroundings)
+
+    assert finding.help == "write apiVersion: resource.k8s.io/v1alpha3"
+    assert not found(TAINT_RULE.replace("resource.k8s.io/v1", "resource.k8s.io/v1alpha3"), surroundings)
+
+
+def test_the_last_line_names_the_gates_that_were_used() -> None:
+    text = TAINT_RULE.replace("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+
+    assert oldest(text, releases=ALPHA) == (
+        "all of it works on no release of Kubernetes 1.35 to 1.38 with the alpha features that it has"
+    )
+
+
 PLURALS = {"ResourceClaim": "namespaces/default/resourceclaims", "DeviceClass": "deviceclasses"}
 SLICE = """
     apiVersion: resource.k8s.io/v1
@@ -188,7 +333,8 @@ async def test_the_verdict_is_that_of_the_api_server_of_the_release(release: Rel
             async with session.post(path, json={**document, "metadata": {"generateName": "a-"}}) as answer:
                 stored: dict[str, Any] = await answer.json(content_type=None) if answer.status == 201 else {}
             verdict = "no" if not stored else "yes" if _contains(stored["spec"], document["spec"]) else "drops"
-            assert (name, judged.verdicts[release.version]) == (name, verdict)
+            admitted = "yes" if (found := judged.verdicts[release.version]) == "ignores" else found
+            assert (name, admitted) == (name, verdict)
 
 
 def _contains(stored: Any, written: Any) -> bool:

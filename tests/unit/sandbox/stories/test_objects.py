@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.apiserver.api import ALPHA_VERSIONS, RuntimeConfig
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
+from dra_kit.client.credentials import Credentials
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.stories.manifests import apply_files
 
@@ -65,6 +69,18 @@ async def test_rejected_object_is_reported_in_one_line(client: Client, tmp_path:
     assert str(caught.value).startswith(f"manifest {tmp_path / 'order.yaml'}, document 1")
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
+async def test_the_remedy_for_a_version_is_one_that_the_release_serves(tmp_path: Path, version: str) -> None:
+    release, config = Release.alpha(KubernetesVersion(1, 36)), RuntimeConfig.parse(ALPHA_VERSIONS)
+    text = f"{{apiVersion: resource.k8s.io/{version}, kind: DeviceTaintRule, metadata: {{name: a}}}}"
+    async with (
+        ApiServer(release=release, runtime_config=config) as server,
+        Client(Credentials(server.connection()), user_agent="tests/1") as client,
+    ):
+        with pytest.raises(ConfigurationError, match=r"; write resource\.k8s\.io/v1alpha3 and its fields"):
+            await apply_text(client, tmp_path, text)
 
 
 async def test_unreadable_file_is_reported_by_name(client: Client, tmp_path: Path) -> None:
