@@ -62,7 +62,7 @@ from dra_kit.diagnosis.node_templates import NodeTemplates
 from dra_kit.diagnosis.snapshot import load, read_manifests
 from dra_kit.errors import ConfigurationError
 from dra_kit.files import replace_private
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, NEWEST, KubernetesVersion
 from dra_kit.kubernetes.resource.objects import object_key
 
 NOT_GOOD: Final = 3
@@ -384,7 +384,7 @@ class _Report:
         known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (judged > NEWEST)
         if self._version not in {"", str(judged)}:
             text = f"the cluster is Kubernetes {self._version}; judged as if it were {judged}"
-        elif judged != NEWEST:
+        elif judged != DEFAULT:
             text = f"judged by the rules of Kubernetes {judged}{known}"
         else:
             return

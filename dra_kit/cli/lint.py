@@ -66,7 +66,7 @@ from dra_kit.diagnosis.workload import (
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, source_files
 from dra_kit.kubernetes.manifests.files import STDIN
-from dra_kit.kubernetes.release import NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
+from dra_kit.kubernetes.release import DEFAULT, NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
@@ -119,7 +119,7 @@ class LintCommand(TargetCommand):
     "versions",
     type=Releases(several=True),
     metavar="RELEASE[..RELEASE]",
-    help=f"check for this release, or compare several: {OLDEST}..{NEWEST}  [default: {NEWEST}]",
+    help=f"check for this release, or compare several: {OLDEST}..{NEWEST}  [default: {DEFAULT}]",
 )
 @click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
 @discovery_timeout_option
@@ -171,7 +171,7 @@ def lint(
         if driver is not None and target:
             settings = sandbox_driver(target, driver, given, 1).settings_on(NODE, Path(directory))
         release_of = Release.alpha if alpha else Release.of
-        releases = [release_of(version) for version in versions or (NEWEST,)]
+        releases = [release_of(version) for version in versions or (DEFAULT,)]
         surroundings = _surroundings(driver, settings, saved, classes, releases[-1], timeout=timeout)
     if diff:
         outcome = check(sources, surroundings)

@@ -31,7 +31,7 @@ from dra_kit.cli.options import (
 )
 from dra_kit.diagnosis.node_templates import NodeProfile, node_object, read_profile, template_slices
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 from dra_kit.node.first_inventory import discover_once
 from dra_kit.process import logging as process_logging
 from dra_kit.project.chart import project_values, write_chart
@@ -72,7 +72,7 @@ _DEFAULT_NAME: Final = "template-node"
 )
 @click.option("--name", help=f"name of the node  [default: that of the profile, else {_DEFAULT_NAME}]")
 @click.option("--with-node", is_flag=True, help="also write the Node, for KWOK and 'dra-kit explain --template'")
-@kubernetes_option(f"the cluster's release; the format of counters depends on it  [default: {NEWEST}]")
+@kubernetes_option(f"the cluster's release; the format of counters depends on it  [default: {DEFAULT}]")
 @click.option("-o", "--output", default="yaml", show_default=True, type=click.Choice(["yaml", "json"]))
 @discovery_timeout_option
 @click.pass_context
@@ -103,7 +103,7 @@ def template(  # noqa: PLR0917 - click passes them by name
     if name is not None:
         profile = profile.model_copy(update={"name": name})
     given = ctx.meta.get("driver_settings", {})
-    documents = _slices(driver, profile, given, kubernetes or NEWEST, timeout)
+    documents = _slices(driver, profile, given, kubernetes or DEFAULT, timeout)
     if with_node:
         documents.insert(0, node_object(profile))
     if output == "json":

@@ -44,7 +44,7 @@ from dra_kit.cli.sandbox_drivers import (
     shapes_with_stories,
 )
 from dra_kit.errors import ConfigurationError, DraKitError, TargetError
-from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
+from dra_kit.kubernetes.release import DEFAULT, OLDEST, Release
 from dra_kit.process import logging as process_logging
 from dra_kit.sandbox.containers.images import parse_image
 from dra_kit.sandbox.drivers.project import enclosing_project, project_of
@@ -260,7 +260,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig to this file")
 @kubernetes_option(
     f"simulate this release, from {OLDEST}  [default: with --from that of the saved cluster, else that of the stories, "
-    f"else {NEWEST}]"
+    f"else {DEFAULT}]"
 )
 @click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io, and serve v1alpha3")
 @click.option(
@@ -508,7 +508,7 @@ def sandbox_settings(options: Mapping[str, Any]) -> SandboxSettings:
     from dra_kit.apiserver.api import ALPHA_VERSIONS, RuntimeConfig
     from dra_kit.sandbox.cluster import SandboxSettings
 
-    version = options["kubernetes"] or NEWEST
+    version = options["kubernetes"] or DEFAULT
     release = Release.alpha(version) if options["alpha"] else Release.of(version)
     if options.get("saved") is None:  # otherwise, the gates are those of the saved cluster
         try:

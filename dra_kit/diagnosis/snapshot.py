@@ -37,7 +37,7 @@ from dra_kit.kubernetes.manifests.files import (
     size_text,
 )
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
+from dra_kit.kubernetes.release import DEFAULT, NEWEST, OLDEST, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
 from dra_kit.kubernetes.resource.matching import LabelSelector, parse_label_selector
@@ -383,7 +383,7 @@ _OTHER_FILES: Final = frozenset(
 class SnapshotIndex(BaseModel):
     """The index of a snapshot, with the same fields as :class:`ClusterDocuments`."""
 
-    version: str = str(NEWEST)
+    version: str = str(DEFAULT)
     alpha: bool = False
     gaps: tuple[MissingRight, ...] = ()
 

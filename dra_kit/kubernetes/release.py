@@ -81,8 +81,10 @@ class KubernetesVersion(NamedTuple):
 
 OLDEST: Final = KubernetesVersion(1, 34)
 """The first release that serves resource.k8s.io/v1 by default."""
-NEWEST: Final = KubernetesVersion(1, 37)
-"""The newest release whose fields, feature gates and rules dra-kit implements; what the sandbox simulates."""
+NEWEST: Final = KubernetesVersion(1, 38)
+"""The newest release whose fields, feature gates and rules dra-kit implements; it may be a beta."""
+DEFAULT: Final = KubernetesVersion(1, 37)
+"""What is simulated and judged by unless another release is named: the newest that is final."""
 SUPPORTED: Final = tuple(KubernetesVersion(1, minor) for minor in range(OLDEST.minor, NEWEST.minor + 1))
 """All releases that users can name, oldest first."""
 _VERSION: Final = re.compile(r"v?1\.(?P<minor>[0-9]{1,3})(?![0-9])")
@@ -402,7 +404,7 @@ class Release(Struct, frozen=True):
     enabled: frozenset[str]
 
     @classmethod
-    def of(cls, version: KubernetesVersion = NEWEST) -> Self:
+    def of(cls, version: KubernetesVersion = DEFAULT) -> Self:
         """Return an unmodified release; of one that is newer than :data:`NEWEST` what is known of it."""
         on = {name for name, gate in GATES.items() if gate.on is not None and version.minor >= gate.on}
         return cls(version, frozenset(on))
@@ -427,7 +429,7 @@ class Release(Struct, frozen=True):
         return cls.alpha(version) if alpha else cls.of(version)
 
     @classmethod
-    def alpha(cls, version: KubernetesVersion = NEWEST) -> Self:
+    def alpha(cls, version: KubernetesVersion = DEFAULT) -> Self:
         """Return a release with the default gates and those of alpha features and of PodGroups, which are off."""
         release = cls.of(version)
         off = {name for name, gate in GATES.items() if version.minor >= gate.known and name != _NOT_ALPHA}

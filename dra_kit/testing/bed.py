@@ -15,7 +15,7 @@ from dra_kit.author.settings import author_settings
 from dra_kit.author.target import load_driver, load_drivers
 from dra_kit.client.api import discover_release
 from dra_kit.errors import ConfigurationError, TargetError
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion, Release
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import (
     SandboxDriver,
@@ -175,7 +175,7 @@ def sandbox(
     for role in _ROLES:
         import_module(role)
     try:
-        release = Release.named(kubernetes or str(NEWEST), alpha=alpha)
+        release = Release.named(kubernetes or str(DEFAULT), alpha=alpha)
     except ValueError as error:
         raise ConfigurationError(f"kubernetes (--dra-kubernetes): {error}") from None
     sandbox_settings = SandboxSettings(

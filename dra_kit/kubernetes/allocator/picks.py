@@ -54,7 +54,7 @@ class PickedDevices:
         return not holders and device.id not in self._blocked and not self._usage.is_left_to_shares(device, self._gates)
 
     def could_ever_serve(self, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
-        """Return whether the capacity of the device would be sufficient if there were no picks.
+        """Return whether the capacity of the device suffices without the picks.
 
         Raises:
             AllocationError: the request cannot be computed.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion, Release
+from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion, Release
 
 
 class AllocatorVariant(Struct, frozen=True):
@@ -95,7 +95,7 @@ class AllocatorRules:
     optional_node_operations: bool = False
     partitionable_devices: bool = False
     prioritized_list: bool = False
-    version: KubernetesVersion = NEWEST
+    version: KubernetesVersion = DEFAULT
     variant: AllocatorVariant = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, normalized, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import (
@@ -46,7 +46,7 @@ class AllocatorState:
         classes: Iterable[DeviceClass | ObjectView] = (),
         taint_rules: Iterable[DeviceTaintRule | ObjectView] = (),
         claims: Iterable[ResourceClaim | ObjectView] = (),
-        version: KubernetesVersion = NEWEST,
+        version: KubernetesVersion = DEFAULT,
     ) -> None:
         self._version = version
         self.usage: DeviceUsage = DeviceUsage()

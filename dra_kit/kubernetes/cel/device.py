@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, no_such_key, unusable_attribute
 from dra_kit.kubernetes.cel.functions.quantity_semver import Semver
 from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, DomainMapValue
-from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
 from dra_kit.kubernetes.values.quantity import Quantity
 from dra_kit.kubernetes.values.semver import Version
 
@@ -49,7 +49,7 @@ class Device:
         attributes: Mapping[str, AttributeValue] | None = None,
         capacity: Mapping[str, Quantity | str | int] | None = None,
         allow_multiple_allocations: bool = False,
-        version: KubernetesVersion = NEWEST,
+        version: KubernetesVersion = DEFAULT,
     ) -> None:
         self.driver = driver
         self.allow_multiple_allocations = bool(allow_multiple_allocations)

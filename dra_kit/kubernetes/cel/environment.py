@@ -23,7 +23,7 @@ from dra_kit.kubernetes.cel.functions import (
     strings,
 )
 from dra_kit.kubernetes.cel.types import Overload, Type, list_of, map_of, optional_of, type_of_type
-from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
 
 _LIBRARIES: Final = (operators, conversions, strings, network, collections, quantity_semver)
 """In the order in which Kubernetes tries their overloads."""
@@ -79,7 +79,7 @@ class DeviceEnvironment(Struct, frozen=True):
     stored: bool = True
     consumable_capacity: bool = True
     list_type_attributes: bool = True
-    version: KubernetesVersion = NEWEST
+    version: KubernetesVersion = DEFAULT
 
     @property
     def attribute_type(self) -> Type:
@@ -131,7 +131,7 @@ STORED: Final = DeviceEnvironment()
 
 
 def new(
-    *, consumable_capacity: bool = True, list_type_attributes: bool = False, version: KubernetesVersion = NEWEST
+    *, consumable_capacity: bool = True, list_type_attributes: bool = False, version: KubernetesVersion = DEFAULT
 ) -> DeviceEnvironment:
     """Return the environment for new or changed expressions in an API server; by default, with the gates of 1.37.
 

@@ -56,7 +56,7 @@ from dra_kit.kubernetes.cel.values import (
     map_key,
     type_name,
 )
-from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
 
 Observer = Callable[[SyntaxNode, Run], Run]
 """May wrap the code of a node."""
@@ -75,7 +75,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, root: SyntaxNode, observer: Observer | None = None, *, version: KubernetesVersion = NEWEST
+        self, root: SyntaxNode, observer: Observer | None = None, *, version: KubernetesVersion = DEFAULT
     ) -> None:
         self._observer = observer
         positions = [VARIABLES]

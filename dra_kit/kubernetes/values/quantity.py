@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 from pydantic_core import CoreSchema, SchemaSerializer, core_schema
 from typing_extensions import TypeVar
 
-from dra_kit.kubernetes.release import NEWEST, Change, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
 from dra_kit.kubernetes.values.json import text_schema
 
 INT64_MAX: Final = 2**63 - 1
@@ -264,7 +264,7 @@ class Quantity:
     _format: QuantityFormat
     _text: str | None
 
-    def __init__(self, value: Quantity | str | int | Decimal, version: KubernetesVersion = NEWEST) -> None:
+    def __init__(self, value: Quantity | str | int | Decimal, version: KubernetesVersion = DEFAULT) -> None:
         if isinstance(value, Quantity):
             self._amount, self._bounded = value._amount, value._bounded  # noqa: SLF001
             self._format, self._text = value._format, value._text  # noqa: SLF001
@@ -437,10 +437,10 @@ def _finite(value: _AnyQuantity) -> _AnyQuantity:
 
 def _from_model(value: Any, info: core_schema.ValidationInfo) -> Quantity:
     context = info.context
-    return _from_json(value, context if isinstance(context, KubernetesVersion) else NEWEST)
+    return _from_json(value, context if isinstance(context, KubernetesVersion) else DEFAULT)
 
 
-def _from_json(value: Any, version: KubernetesVersion = NEWEST) -> Quantity:
+def _from_json(value: Any, version: KubernetesVersion = DEFAULT) -> Quantity:
     if isinstance(value, str):
         read = _from_text if len(value) <= MAX_DIGITS else _from_text.__wrapped__  # few long texts would fill memory
         return read(value, version)

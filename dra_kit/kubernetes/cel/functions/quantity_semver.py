@@ -12,7 +12,7 @@ from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
 from dra_kit.kubernetes.cel.types import Library, Overload
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity, wrap_int64
 from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
@@ -20,7 +20,7 @@ LIBRARY: Final = Library()
 
 
 @LIBRARY.function("string_to_quantity", "quantity(string) -> quantity")
-def _quantity(text: str, version: KubernetesVersion = NEWEST) -> Quantity:
+def _quantity(text: str, version: KubernetesVersion = DEFAULT) -> Quantity:
     try:
         return Quantity(text, version)
     except InvalidQuantity as error:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, go_json
 from dra_kit.kubernetes.values.quantity import WHITE_SPACE, InvalidQuantity, Quantity
 
@@ -89,7 +89,7 @@ CUSTOM_RESOURCE: Final = SchemaType(
 
 
 @cache
-def struct(name: str, version: KubernetesVersion = NEWEST) -> SchemaType | None:
+def struct(name: str, version: KubernetesVersion = DEFAULT) -> SchemaType | None:
     """Return the struct of that name as a release knows it; None for scalars, lists and maps.
 
     Raises:
@@ -194,7 +194,7 @@ class StrictDecoding(msgspec.Struct):
 
     problems: list[str] = msgspec.field(default_factory=list)
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)
-    version: KubernetesVersion = NEWEST
+    version: KubernetesVersion = DEFAULT
 
 
 def decode(value: Any, type_name: str, strictness: StrictDecoding | None = None) -> Any:
@@ -307,7 +307,7 @@ def zero(type_name: str) -> Any:
     }
 
 
-def prune(value: Any, type_name: str, *, stored: bool = True, version: KubernetesVersion = NEWEST) -> Any:
+def prune(value: Any, type_name: str, *, stored: bool = True, version: KubernetesVersion = DEFAULT) -> Any:
     """Return a decoded value as the API server writes it: zero values left out or written, by the table.
 
     Returns a new value; scalars and JSON are shared with the old one.
@@ -373,7 +373,7 @@ def _is_struct(type_name: str) -> bool:
     return "." in type_name and not type_name.startswith((LIST, MAP)) and struct(type_name) is not None
 
 
-def written_zero(type_name: str, version: KubernetesVersion = NEWEST) -> Any:
+def written_zero(type_name: str, version: KubernetesVersion = DEFAULT) -> Any:
     """Return the zero value of a type as a release writes it; null for lists, maps and times."""
     known = struct(type_name, version)
     return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True, version=version)
@@ -482,7 +482,7 @@ def _micro_time(value: Any) -> str:
     return moment.isoformat()[:19] + fraction + "Z"
 
 
-def _quantity(value: Any, version: KubernetesVersion = NEWEST) -> str:
+def _quantity(value: Any, version: KubernetesVersion = DEFAULT) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise mismatch(value, "resource.Quantity")
     try:

@@ -15,7 +15,7 @@ from dra_kit.cli.sandbox import sandbox_settings
 from dra_kit.cli.sandbox_drivers import release_of_stories
 from dra_kit.client.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
+from dra_kit.kubernetes.release import DEFAULT, NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.run.session import with_copy
@@ -72,7 +72,7 @@ def test_gates_are_switched_on_top_of_the_release() -> None:
 
     assert settings.release == Release.of(OLD)
     assert switched.release == Release.of(OLD).also(gate)
-    assert sandbox_settings({**OPTIONS, "kubernetes": None}).release == Release.of(NEWEST)
+    assert sandbox_settings({**OPTIONS, "kubernetes": None}).release == Release.of(DEFAULT)
     with pytest.raises(ConfigurationError, match=r"not a feature gate of Kubernetes 1\.35: it came with 1\.37"):
         sandbox_settings({**OPTIONS, "kubernetes": OLD, "feature_gates": "DRADerivedAttributes=true"})
 

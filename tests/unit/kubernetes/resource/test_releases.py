@@ -9,7 +9,7 @@ import pytest
 from dra_kit.client.api import require_v1
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import NEWEST, OLDEST, Release
+from dra_kit.kubernetes.release import DEFAULT, NEWEST, OLDEST, Release
 from dra_kit.sandbox.cluster import SandboxSettings
 
 ROOT = Path(__file__).parents[4]
@@ -28,7 +28,7 @@ def test_older_release_error_names_required_release() -> None:
 
 
 def test_sandbox_uses_newest_release() -> None:
-    assert SandboxSettings().release == Release.of(NEWEST)
+    assert SandboxSettings().release == Release.of(DEFAULT)
     assert NEWEST.published.startswith(f"v{NEWEST}.")
 
 
