@@ -38,15 +38,24 @@ class KubernetesVersion(NamedTuple):
         return self.minor >= _CHANGED[change]
 
     @classmethod
+    def named(cls, text: str) -> Self:
+        """Return the version that a user names, such as ``1.37`` or ``v1.37.1``; it may be newer than :data:`NEWEST`.
+
+        Raises:
+            ValueError: the text is not a version and nothing else, or it is older than :data:`OLDEST`.
+        """
+        if _NAMED.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not a Kubernetes release; use {OLDEST} to {NEWEST}")
+        return cls.parse(text)
+
+    @classmethod
     def supported(cls, text: str) -> Self:
         """Return the version that a user names, such as ``1.37`` or ``v1.37.1``.
 
         Raises:
-            ValueError: it is not a version, or not one from :data:`OLDEST` to :data:`NEWEST`.
+            ValueError: see :meth:`named`, or it is newer than :data:`NEWEST`.
         """
-        if _NAMED.fullmatch(text) is None:
-            raise ValueError(f"{text!r} is not a Kubernetes release; use {OLDEST} to {NEWEST}")
-        version = cls.parse(text)
+        version = cls.named(text)
         if version > NEWEST:
             raise ValueError(f"Kubernetes {version} is newer than what dra-kit knows; use {OLDEST} to {NEWEST}")
         return version

@@ -56,9 +56,8 @@ def _numbers(text: str) -> str:
 
 def _release(value: object) -> object:
     if isinstance(value, int | float):  # 1.40 would be read as 1.4, so that no number is taken
-        raise ValueError(
-            f'write it in quotes: "{value}"' if str(value) in map(str, SUPPORTED) else 'write it in quotes, like "1.36"'
-        )
+        quoted = f': "{value}"' if str(value) in map(str, SUPPORTED) else ', like "1.36"'
+        raise ValueError(f"write it in quotes{quoted}")  # noqa: TRY004 - pydantic reports a ValueError
     return value
 
 
