@@ -143,8 +143,6 @@ class Change(Enum):
     """The stable allocator has the features of the incubating one, and that those of the experimental one."""
     BINDING_NEEDS_STATUS = auto()
     """DRAResourceClaimDeviceStatus does not choose an allocator without DRADeviceBindingConditions."""
-    COUNTERS_IN_SLICES_OF_THEIR_OWN = auto()
-    """A slice has counter sets or devices; before, devices used the counter sets of their own slice."""
     INCOMPLETE_POOLS_SKIPPED = auto()
     """No device of an incomplete pool is allocated; before, this was so in allocation mode All only."""
     INVALID_POOLS_FAIL_NODES = auto()
@@ -223,6 +221,8 @@ class Change(Enum):
     """The update that removes an object answers with the resource version of the deletion; before, with the former."""
     ALL_CHANGEABLE_FIELDS_ARE_NAMED = auto()
     """The error of a wrong update of a pod also names the fields that may change while it has scheduling gates."""
+    HEALTH_HAS_V1 = auto()
+    """The kubelet calls v1 of the health service; before, v1alpha1 only."""
     IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
     """An error about immutable metadata has the value null; before, the refused one."""
 
@@ -248,7 +248,6 @@ _CHANGED: Final = {
     Change.SLICES_ARE_SELECTED_BY_POOL: 37,
     Change.ALLOCATORS_PROMOTED: 36,
     Change.BINDING_NEEDS_STATUS: 35,
-    Change.COUNTERS_IN_SLICES_OF_THEIR_OWN: 35,
     Change.INCOMPLETE_POOLS_SKIPPED: 35,
     Change.INVALID_POOLS_FAIL_NODES: 35,
     Change.TOLERATIONS_IN_RESULTS: 35,
@@ -288,6 +287,7 @@ _CHANGED: Final = {
     Change.STATUSES_HAVE_VERSIONS: 38,
     Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
     Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
+    Change.HEALTH_HAS_V1: 37,
     Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
 }
 """The first minor release with each change."""

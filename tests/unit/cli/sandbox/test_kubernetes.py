@@ -95,7 +95,7 @@ def test_a_story_names_the_release_that_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "written"), [(1.35, ': "1.35"'), (1.4, ', like "1.36"'), (2, ', like "1.36"')])
-def test_a_story_whose_release_is_a_number_is_told_to_quote_it(tmp_path: Path, number: float, written: str) -> None:
+def test_a_release_of_a_story_that_is_a_number_is_to_be_quoted(tmp_path: Path, number: float, written: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         story(tmp_path / "story", kubernetes=number)
 
