@@ -452,12 +452,13 @@ def _session(
     loaded: list[Loaded] = ctx.meta["drivers"]
     given = given_settings(ctx, [driver for _, driver in loaded], options["values"])
     replaced = any(story.replaces for story in stories)
-    kubernetes = release_of_stories(options["kubernetes"], stories)
-    settings = sandbox_settings({**options, "kubernetes": kubernetes})
+    given_release = options["kubernetes"]
+    settings = sandbox_settings({**options, "kubernetes": release_of_stories(given_release, stories)})
     if options["saved"] is not None:
         settings = with_copy(
-            settings, options["saved"], options["feature_gates"], version=kubernetes, alpha=options["alpha"]
+            settings, options["saved"], options["feature_gates"], version=given_release, alpha=options["alpha"]
         )
+        release_of_stories(settings.release.version, stories, where="the saved cluster has")
         if not (loaded or commands or charts) and ctx.get_parameter_source("nodes") is ParameterSource.DEFAULT:
             settings = replace(settings, nodes=0)  # nothing would run there
 

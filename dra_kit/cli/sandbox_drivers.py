@@ -281,21 +281,23 @@ def shapes_with_stories(given: Mapping[str, NodeShape], stories: Sequence[Story]
     return found
 
 
-def release_of_stories(given: KubernetesVersion | None, stories: Sequence[Story]) -> KubernetesVersion | None:
-    """Return the release that stories need, or the given one; None for any.
+def release_of_stories(
+    given: KubernetesVersion | None, stories: Sequence[Story], *, where: str = "--kubernetes names"
+) -> KubernetesVersion | None:
+    """Return the release that stories need, or the given one; None for any. ``where`` says what gives it.
 
     Raises:
         ConfigurationError: two stories need different ones, or a story needs another one than is given.
     """
-    needed, named = given, "--kubernetes"
+    needed, named = given, where
     for story in stories:
         if story.kubernetes is not None and needed not in (None, story.kubernetes):
             raise ConfigurationError(
-                f"story {story.name} needs Kubernetes {story.kubernetes}, but {named} needs {needed}; run it "
+                f"story {story.name} needs Kubernetes {story.kubernetes}, but {named} {needed}; run it "
                 f"separately, with --kubernetes {story.kubernetes}"
             )
         if story.kubernetes is not None and needed is None:
-            needed, named = story.kubernetes, f"story {story.name}"
+            needed, named = story.kubernetes, f"story {story.name} needs"
     return needed
 
 

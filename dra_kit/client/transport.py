@@ -287,7 +287,7 @@ def readable(resource: Resource, body: bytes) -> tuple[bytes, str]:
 
 
 UNREADABLE = {"dra-kit.unreadable": "nested too deeply"}
-"""Replaces an opaque part that cannot be read; unlike an empty object, it is no default of a driver."""
+"""Replaces an opaque part that cannot be read; a driver has a default for an empty object, and none for this."""
 _OPAQUE_PARTS = {("opaque", "parameters"), ("devices", "data")}
 
 

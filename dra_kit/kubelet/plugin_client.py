@@ -236,7 +236,7 @@ def rpc_error_text(error: grpc.aio.AioRpcError) -> str:
 
 _GO_SPELLING = {"Ok": "OK", "Cancelled": "Canceled"}
 HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""Health services that a kubelet of 1.37 calls, the one it prefers first."""
+"""Health services that kubelets of 1.37 and newer call, the one that they prefer first; older ones call the last."""
 RECONNECT_SECONDS: Final = 5.0
 """Seconds until a stream that ended is opened again."""
 PoolDevice = tuple[str, str]
@@ -252,9 +252,10 @@ class LeasedHealth(Struct, frozen=True):
     lease: float
 
 
-def select_health_service(supported_versions: Sequence[str]) -> str | None:
-    """Return the kubelet's first choice among the services that a plugin advertises; None when it advertises none."""
-    return next((service for service in HEALTH_SERVICES if service in supported_versions), None)
+def select_health_service(supported_versions: Sequence[str], release: Release) -> str | None:
+    """Return the first choice of a release's kubelet among the services that a plugin advertises; None for none."""
+    known = HEALTH_SERVICES if release.has(Change.HEALTH_HAS_V1) else HEALTH_SERVICES[1:]
+    return next((service for service in known if service in supported_versions), None)
 
 
 class HealthCache:

@@ -38,15 +38,24 @@ class KubernetesVersion(NamedTuple):
         return self.minor >= _CHANGED[change]
 
     @classmethod
+    def named(cls, text: str) -> Self:
+        """Return the version that a user names, such as ``1.37`` or ``v1.37.1``; it may be newer than :data:`NEWEST`.
+
+        Raises:
+            ValueError: the text is not a version and nothing else, or it is older than :data:`OLDEST`.
+        """
+        if _NAMED.fullmatch(text) is None:
+            raise ValueError(f"{text!r} is not a Kubernetes release; use {OLDEST} to {NEWEST}")
+        return cls.parse(text)
+
+    @classmethod
     def supported(cls, text: str) -> Self:
         """Return the version that a user names, such as ``1.37`` or ``v1.37.1``.
 
         Raises:
-            ValueError: it is not a version, or not one from :data:`OLDEST` to :data:`NEWEST`.
+            ValueError: see :meth:`named`, or it is newer than :data:`NEWEST`.
         """
-        if _NAMED.fullmatch(text) is None:
-            raise ValueError(f"{text!r} is not a Kubernetes release; use {OLDEST} to {NEWEST}")
-        version = cls.parse(text)
+        version = cls.named(text)
         if version > NEWEST:
             raise ValueError(f"Kubernetes {version} is newer than what dra-kit knows; use {OLDEST} to {NEWEST}")
         return version
@@ -243,6 +252,8 @@ class Change(Enum):
     """The update that removes an object answers with the resource version of the deletion; before, with the former."""
     ALL_CHANGEABLE_FIELDS_ARE_NAMED = auto()
     """The error of a wrong update of a pod also names the fields that may change while it has scheduling gates."""
+    HEALTH_HAS_V1 = auto()
+    """The kubelet calls v1 of the health service; before, v1alpha1 only."""
     IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
     """An error about immutable metadata has the value null; before, the refused one."""
     QUOTAS_COUNT_EXTENDED_RESOURCES = auto()
@@ -322,6 +333,7 @@ _CHANGED: Final = {
     Change.STATUSES_HAVE_VERSIONS: 38,
     Change.LAST_UPDATES_HAVE_VERSIONS_OF_DELETIONS: 38,
     Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
+    Change.HEALTH_HAS_V1: 37,
     Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
     Change.QUOTAS_COUNT_EXTENDED_RESOURCES: 35,
 }

@@ -19,7 +19,7 @@ from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import POD_GROUPS, PODS
 from dra_kit.diagnosis.snapshot import SavedCluster, load_cluster
 from dra_kit.errors import ConfigurationError, NotFound
-from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_terminal, object_key
 from dra_kit.kubernetes.resource.schema.types import TypeMismatch
 from dra_kit.kubernetes.values.json import Object, ObjectView
@@ -105,7 +105,7 @@ class ClusterCopy(Struct, frozen=True):
             absent_consumers=_absent_consumers(path, by_kind),
             leaving=frozenset(pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" in pod["metadata"]),
             summary=_summary(by_kind),
-            notes=(*_judged(saved.documents.version, release), *_notes(saved, by_kind), *left_out),
+            notes=(*_judged(saved.documents.version, release.version), *_notes(saved, by_kind), *left_out),
             objects=objects,
         )
 
@@ -289,10 +289,15 @@ def _many(number: int, noun: str) -> str:
     return counted(number, noun) if number < 1000 else f"{number:,} {noun}s"
 
 
-def _judged(version: str, release: Release) -> Iterator[str]:
-    """Yield that another release judges the objects than the one they were saved from."""
-    if str(release.version) != version:
-        yield f"--kubernetes: Kubernetes {release.version} judges them, as if the cluster had been changed to it"
+def _judged(saved: str, version: KubernetesVersion) -> Iterator[str]:
+    """Yield that the objects were saved from another release than the one that judges them, or from an unknown one."""
+    if str(version) != saved:
+        yield f"--kubernetes: Kubernetes {version} judges them, as if the cluster had been changed to it"
+    elif version > NEWEST:
+        yield (
+            f"it is of Kubernetes {version}, whose rules apply as far as dra-kit knows them: it supports releases up "
+            f"to {NEWEST}; --kubernetes {NEWEST} simulates that one"
+        )
 
 
 def _notes(saved: SavedCluster, by_kind: Mapping[str, Sequence[ObjectView]]) -> Iterator[str]:

@@ -324,10 +324,15 @@ class Scheduler:
                 self._devices.abort()
                 await asyncio.gather(search, return_exceptions=True)
                 raise
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (NotReady, Unschedulable):
+                raise
+            except Exception as error:  # one pod must not end the scheduling of all others
+                cause = f"{type(error).__name__}: {error}"
                 if self._validated:
-                    raise
-                text = f"an object of the saved cluster is corrupt ({type(error).__name__}: {error}); save it again"
+                    logger.exception("attempt to schedule a pod failed", extra={"pod": "/".join(object_key(pod))})
+                    text = f"the simulated scheduler failed ({cause}); this is a bug in dra-kit, please report it"
+                else:
+                    text = f"the simulated scheduler failed ({cause}); save the cluster again: an object may be corrupt"
                 raise Unschedulable(text, reason="SchedulerError") from None
 
     # --- one attempt for the pods of a group

@@ -65,7 +65,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the markers of the plugin."""
+    """Add the markers of the plugin.
+
+    Raises:
+        pytest.UsageError: two options contradict each other.
+    """
+    if config.getoption("--dra-kubeconfig") and config.getoption("--dra-kubernetes") is not None:
+        raise pytest.UsageError(
+            "--dra-kubernetes chooses the release of the sandbox, and the cluster of --dra-kubeconfig has its own; "
+            "leave one of them out"
+        )
     for line in (
         "dra_kubernetes(since='', until=''): skip the test on older or newer releases of Kubernetes",
         "dra_namespace(labels): labels of the test's namespace",
@@ -139,25 +148,38 @@ def _release(config: pytest.Config) -> str:
     return str(config.getoption("--dra-kubernetes") or config.getini("dra_kubernetes") or "")
 
 
-def _skip_other_releases(marker: pytest.Mark, bed: TestBed) -> None:
-    """Skip a test on releases that its marker ``dra_kubernetes`` excludes."""
-    unknown = marker.kwargs.keys() - {"since", "until"}
-    if marker.args or unknown or not marker.kwargs:
-        raise pytest.fail.Exception(
-            "the marker dra_kubernetes takes since and until, such as @pytest.mark.dra_kubernetes(since='1.36')",
-            pytrace=False,
-        )
+def _limit(marker: pytest.Mark, name: str) -> KubernetesVersion | None:
+    """Return the release that a marker ``dra_kubernetes`` names; None if it names none."""
+    text = marker.kwargs.get(name, "")
+    if not isinstance(text, str):
+        raise pytest.fail.Exception(f"the marker dra_kubernetes: {name}={text!r} is not a text", pytrace=False)
     try:
-        since, until = (
-            KubernetesVersion.parse(str(marker.kwargs[name])) if marker.kwargs.get(name) else None
-            for name in ("since", "until")
-        )
+        return KubernetesVersion.named(text) if text else None
     except ValueError as error:
         raise pytest.fail.Exception(f"the marker dra_kubernetes: {error}", pytrace=False) from None
+
+
+@pytest.fixture(autouse=True)
+def _dra_kubernetes(request: pytest.FixtureRequest) -> None:
+    """Skip a test with ``dra`` or ``dra_bed`` on releases that one of its markers ``dra_kubernetes`` excludes."""
+    markers = list(request.node.iter_markers("dra_kubernetes"))
+    if not markers or "dra_bed" not in request.fixturenames:
+        return
+    for marker in markers:
+        if marker.args or marker.kwargs.keys() - {"since", "until"} or not marker.kwargs:
+            raise pytest.fail.Exception(
+                "the marker dra_kubernetes takes since and until, such as @pytest.mark.dra_kubernetes(since='1.36')",
+                pytrace=False,
+            )
+    limits = [(_limit(marker, "since"), _limit(marker, "until")) for marker in markers]
+    bed: TestBed = request.getfixturevalue("dra_bed")
     version = bed.kubernetes
-    if (since is not None and version < since) or (until is not None and version > until):
-        limits = " ".join(f"{name} {marker.kwargs[name]}" for name in ("since", "until") if marker.kwargs.get(name))
-        pytest.skip(f"the cluster is Kubernetes {version}; this test is for releases {limits}")
+    for since, until in limits:
+        if (since is not None and version < since) or (until is not None and version > until):
+            named = " ".join(
+                f"{name} {limit}" for name, limit in (("since", since), ("until", until)) if limit is not None
+            )
+            pytest.skip(f"the cluster is Kubernetes {version}; this test is for releases {named}")
 
 
 @pytest.fixture(scope="session")
@@ -209,12 +231,9 @@ def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
     """A cluster with the driver, and a namespace of this test."""
     from dra_kit.testing.bed import FailpointNotReached
 
-    namespace, killed, process, releases = (
-        request.node.get_closest_marker(name)
-        for name in ("dra_namespace", "dra_killed", "dra_process", "dra_kubernetes")
+    namespace, killed, process = (
+        request.node.get_closest_marker(name) for name in ("dra_namespace", "dra_killed", "dra_process")
     )
-    if releases is not None:
-        _skip_other_releases(releases, dra_bed)
     if (killed or process) and request.config.getoption("--dra-kubeconfig"):
         pytest.skip("the driver's processes are on nodes of a real cluster and cannot be killed from here")
     try:

@@ -200,7 +200,7 @@ class _OnNode:
         self._judge = judge_
         self._node = node
         self._pools = pools
-        self._ledgers: dict[NodePool, PoolCounters] = {}
+        self._ledgers: dict[tuple[NodePool, str], PoolCounters] = {}
 
     @cached_property
     def _selection(self) -> DeviceMatcher:
@@ -334,9 +334,10 @@ class _OnNode:
         if not gates.partitionable_devices:
             yield feature("shared counters", "DRAPartitionableDevices")
         elif not (self._holding.is_shareable(device) and cluster.snapshot.usage.is_shared(device.id, gates)):
-            counters = self._ledgers.get(pool)
+            scope = pool.counter_scope(device)
+            counters = self._ledgers.get((pool, scope))
             if counters is None:
-                counters = self._ledgers[pool] = PoolCounters(pool, cluster)
+                counters = self._ledgers[pool, scope] = PoolCounters(pool, scope, cluster)
             yield from counters.reasons(device)
 
 
@@ -579,13 +580,12 @@ def capacity_reasons(choice: RequestAlternative, device: AdvertisedDevice, clust
 
 
 class PoolCounters:
-    """The counter sets of a pool on one node, and what devices in use consume."""
+    """Counter sets of a pool on one node, those of ``scope`` in its counters, and what devices in use consume."""
 
-    def __init__(self, pool: NodePool, cluster: ClusterView) -> None:
-        usage = cluster.snapshot.usage
-        held = [device for device in (*pool.devices, *pool.elsewhere) if device.demands and usage.is_held(device.id)]
-        self._ledger = CounterLedger(pool, held, groups=cluster.gates.compatibility_groups)
-        self._whole = dict(pool.counters or {})
+    def __init__(self, pool: NodePool, scope: str, cluster: ClusterView) -> None:
+        held = [device for device in pool.drawing(scope) if cluster.snapshot.usage.is_held(device.id)]
+        self._whole = dict(pool.counters.get(scope, {}))
+        self._ledger = CounterLedger(self._whole, held, groups=cluster.gates.compatibility_groups)
         self._left = dict(self._whole)
         self._claims: dict[str, set[str]] = {}
         for device in held:
@@ -593,7 +593,8 @@ class PoolCounters:
             for demand in device.demands:
                 self._claims.setdefault(demand.counter_set, set()).update(holders)
                 for name, amount in demand.amounts:
-                    self._left[demand.counter_set, name] -= amount
+                    if (demand.counter_set, name) in self._left:
+                        self._left[demand.counter_set, name] -= amount
 
     def reasons(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """Yield the counters that do not suffice for a device."""
@@ -609,8 +610,8 @@ class PoolCounters:
                 for name, counter in consumption_.counters.items()
             }
             for name, amount in demand.amounts:
-                left = self._left[demand.counter_set, name]
-                if amount > left:
+                left = self._left.get((demand.counter_set, name))
+                if left is not None and amount > left:
                     found = True
                     yield self._short(demand.counter_set, name, units[name], amount - left)
         if not found:

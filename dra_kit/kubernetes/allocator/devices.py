@@ -129,6 +129,11 @@ class AdvertisedDevice:
         return self._slice.devices[self._position]
 
     @property
+    def slice_name(self) -> str:
+        """The name of the ResourceSlice that publishes it."""
+        return self._slice.name
+
+    @property
     def document(self) -> Mapping[str, Any]:
         """A plain device as JSON."""
         assert self._slice.usual is not None  # noqa: S101 - the caller checked its form
@@ -225,8 +230,8 @@ class AdvertisedSlice:
         self.has_rule_taints = any(after)
         return before != after
 
-    def concerns(self, node: Node, *, counters_everywhere: bool) -> bool:
-        """Whether a device may be for ``node``; counter sets concern all nodes.
+    def concerns(self, node: Node, *, counters_apart: bool, counters_everywhere: bool) -> bool:
+        """Whether a device may be for ``node``; counter sets concern all nodes if they are apart from devices.
 
         With ``counters_everywhere``, they do even if their slice names another node.
 
@@ -234,7 +239,7 @@ class AdvertisedSlice:
             ValueError: a node selector that is evaluated is invalid.
         """
         spec = self.spec
-        if spec.shared_counters:
+        if spec.shared_counters and counters_apart:
             return counters_everywhere or spec.node_name in {None, "", node.name}
         if spec.node_name or spec.all_nodes or spec.node_selector is not None:
             return node_matches(node, spec.node_name, spec.all_nodes, spec.node_selector)

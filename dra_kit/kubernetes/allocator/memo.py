@@ -224,10 +224,17 @@ def traits_of(pool: NodePool, gates: AllocatorRules) -> Hashable:
     return (
         pool.incomplete,
         bool(pool.invalid),
-        tuple((pool.counters or {}).items()),
+        _counters(pool),
         tuple([_traits(device, gates) for device in pool.usable]),
         tuple([device.demands for device in pool.drawing_elsewhere]),
     )
+
+
+def _counters(pool: NodePool) -> Hashable:
+    """Return the counters of a pool or, with the numbers of their devices, of its slices."""
+    if "" in pool.counters or not pool.counters:
+        return tuple(pool.counters.get("", {}).items())
+    return tuple([(len(slice_), tuple(pool.counters.get(slice_.name, {}).items())) for slice_ in pool.slices])
 
 
 def _traits(device: AdvertisedDevice, gates: AllocatorRules) -> Hashable:

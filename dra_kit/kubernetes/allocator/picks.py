@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -40,7 +40,7 @@ class PickedDevices:
         self._blocked = usage.blocked(gates)
         self._skipping_works = gates.optional_node_operations and OPTIONAL_NODE_OPERATIONS in node.declared_features
         self._pools = {pool.id: pool for pool in pools}
-        self._ledgers: dict[PoolID, CounterLedger] = {}
+        self._ledgers: dict[tuple[PoolID, str], CounterLedger] = {}
         self._holders: dict[AdvertisedDevice, list[int]] = {}
         self._taken: dict[AdvertisedDevice, dict[str, int]] = {}
         self._shares: dict[AdvertisedDevice, int] = {}
@@ -178,15 +178,13 @@ class PickedDevices:
             return None
         if self.is_shareable(device) and (self._shares.get(device) or self._usage.is_shared(device.id, self._gates)):
             return None
-        pool_id = PoolID(device.id.driver, device.id.pool)
-        ledger = self._ledgers.get(pool_id)
+        pool = self._pools[PoolID(device.id.driver, device.id.pool)]
+        scope = pool.counter_scope(device)
+        ledger = self._ledgers.get((pool.id, scope))
         if ledger is None:
-            pool = self._pools[pool_id]
-            held = [
-                other for other in (*pool.devices, *pool.elsewhere) if other.demands and self._usage.is_held(other.id)
-            ]
-            ledger = CounterLedger(pool, held, groups=self._gates.compatibility_groups)
-            self._ledgers[pool_id] = ledger
+            held = [other for other in pool.drawing(scope) if self._usage.is_held(other.id)]
+            ledger = CounterLedger(pool.counters.get(scope, {}), held, groups=self._gates.compatibility_groups)
+            self._ledgers[pool.id, scope] = ledger
         return ledger
 
     def _add(
@@ -217,17 +215,19 @@ class PickedDevices:
 class CounterLedger:
     """The remaining amounts of a pool's counter sets while devices are picked and released.
 
-    Existing allocations may overdraw counters. While any counter of the pool is overdrawn, no device that consumes
-    counters is available, even from other sets.
+    Existing allocations may overdraw counters. While any of the counters is overdrawn, no device that consumes some is
+    available, even from other sets. Demands for unknown counters, which no API server accepts, are passed over.
 
     Args:
-        pool: the pool.
-        held: those of its devices, on this node or elsewhere, that are allocated.
+        counters: those of the pool or, before Kubernetes 1.35, of a slice, in billionths.
+        held: the devices with demands for them, on this node or elsewhere, that are allocated.
         groups: gate CompatibilityGroups.
     """
 
-    def __init__(self, pool: NodePool, held: Iterable[AdvertisedDevice], *, groups: bool) -> None:
-        self._left = dict(pool.counters or {})
+    def __init__(
+        self, counters: Mapping[tuple[str, str], int], held: Iterable[AdvertisedDevice], *, groups: bool
+    ) -> None:
+        self._left = dict(counters)
         self._by_set: dict[str, _CommonGroups] = {}
         self._groups = groups
         self._overdrawn = sum(amount < 0 for amount in self._left.values())
@@ -256,7 +256,9 @@ class CounterLedger:
         for demand in device.demands:
             for name, amount in demand.amounts:
                 key = demand.counter_set, name
-                before = left[key]
+                before = left.get(key)
+                if before is None:
+                    continue
                 left[key] = after = before - sign * amount
                 self._overdrawn += (after < 0) - (before < 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -30,7 +30,8 @@ class NodePool:
         pool_id: driver and name.
         slices: the slices with devices for the node, in the order of preference.
         others: further slices of the pool, whose devices count only for counter sets.
-        counters: (counter set, counter) to billionths.
+        counters: by (counter set, counter) in billionths, under ``""``; or by the name of the slice whose devices
+            consume them.
         incomplete: the generation has fewer or more slices than announced: only the devices of ``slices`` can be
             allocated, and not all devices of the pool.
         invalid: the problem of the pool, of which no device can be allocated; empty if it is valid.
@@ -48,14 +49,14 @@ class NodePool:
         slices: Sequence[AdvertisedSlice] = (),
         others: Sequence[AdvertisedSlice] = (),
         *,
-        counters: dict[tuple[str, str], int] | None = None,
+        counters: Mapping[str, Mapping[tuple[str, str], int]] | None = None,
         incomplete: bool = False,
         invalid: str = "",
     ) -> None:
         self.id = pool_id
         self.slices: tuple[AdvertisedSlice, ...] = tuple(slices)
         self._others = tuple(others)
-        self.counters = counters
+        self.counters: Mapping[str, Mapping[tuple[str, str], int]] = counters or {}
         self.incomplete = incomplete
         self.invalid = invalid
         self.binding: bool = any(slice_.binding for slice_ in slices)
@@ -73,6 +74,18 @@ class NodePool:
     def elsewhere(self) -> tuple[AdvertisedDevice, ...]:
         """Other devices of the pool, which count only for counter sets."""
         return tuple([device for slice_ in self._others for device in slice_.devices])
+
+    def counter_scope(self, device: AdvertisedDevice) -> str:
+        """Return the key in ``counters`` of what a device consumes."""
+        return device.slice_name if device.slice_name in self.counters else ""
+
+    def drawing(self, scope: str) -> list[AdvertisedDevice]:
+        """Return the devices on this node and elsewhere that consume these ``counters``."""
+        return [
+            device
+            for device in (*self.devices, *self.elsewhere)
+            if device.demands and self.counter_scope(device) == scope
+        ]
 
     @property
     def usable(self) -> tuple[AdvertisedDevice, ...]:
@@ -128,7 +141,7 @@ class AdvertisedPool:
         announced = members[0].spec.pool.resource_slice_count
         if len(members) != announced:
             if not gates.has(Change.INCOMPLETE_POOLS_SKIPPED):
-                return NodePool(self.id, members, incomplete=True)
+                return self._build(members, (), gates, incomplete=True)
             if any(slice_.spec.pool.generation > generation for slice_ in known):
                 return None
             everything = [slice_ for slice_ in known if slice_.spec.pool.generation == generation]
@@ -139,18 +152,27 @@ class AdvertisedPool:
         return self._build(members, [slice_ for slice_ in everything if slice_ not in members], gates)
 
     def _build(
-        self, members: Sequence[AdvertisedSlice], others: Sequence[AdvertisedSlice], gates: AllocatorRules
+        self,
+        members: Sequence[AdvertisedSlice],
+        others: Sequence[AdvertisedSlice],
+        gates: AllocatorRules,
+        *,
+        incomplete: bool = False,
     ) -> NodePool:
         partitions = gates.partitionable_devices
+        apart = _are_counters_apart(gates)
         device_slices = members
-        if partitions and gates.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS):
+        if partitions and apart:
             device_slices = [slice_ for slice_ in members if not slice_.spec.shared_counters]
         problem = _duplicate_name(device_slices)
         if problem or not partitions:
-            return NodePool(self.id, device_slices, invalid=problem)
+            return NodePool(self.id, device_slices, invalid=problem, incomplete=incomplete)
+        if not apart:  # the API server has checked that devices consume counters of their own slice
+            by_slice = {slice_.name: _counter_sets([slice_])[0] for slice_ in members if slice_.spec.shared_counters}
+            return NodePool(self.id, members, counters=by_slice, incomplete=incomplete)
         counters, problem = _counter_sets((*members, *others))
         problem = problem or _unknown_counter((*members, *others), counters)
-        return NodePool(self.id, device_slices, others, counters=counters, invalid=problem)
+        return NodePool(self.id, device_slices, others, counters={"": counters} if counters else {}, invalid=problem)
 
 
 class NodePools:
@@ -189,9 +211,14 @@ def _is_usable(slice_: AdvertisedSlice, gates: AllocatorRules) -> bool:
     )
 
 
+def _are_counters_apart(gates: AllocatorRules) -> bool:
+    return gates.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
+
+
 def _concerns(slice_: AdvertisedSlice, node: Node, gates: AllocatorRules) -> bool:
     try:
-        return slice_.concerns(node, counters_everywhere=gates.variant.counters_everywhere)
+        apart = _are_counters_apart(gates)
+        return slice_.concerns(node, counters_apart=apart, counters_everywhere=gates.variant.counters_everywhere)
     except ValueError as error:
         raise AllocationError(
             f"gather pool information: failed to perform node selection for slice {slice_.name}: {error}",

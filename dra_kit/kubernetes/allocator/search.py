@@ -468,7 +468,8 @@ class CandidateLists:
     def _likeness_of(self, device: AdvertisedDevice) -> Hashable:
         if device.shareable:
             return device.id  # its remaining capacity depends on earlier picks
-        seen: list[Hashable] = [device.demands, device.id[:2] if device.demands else None]
+        own = device.slice_name if device.spec.shared_counters else ""  # before Kubernetes 1.35: it consumes those
+        seen: list[Hashable] = [device.demands, (device.id[:2], own) if device.demands else None]
         for asked, choice in self._choices():
             available = device in self._feasibility.available_to(choice)
             seen.append(available)

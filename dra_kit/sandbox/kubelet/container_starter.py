@@ -16,6 +16,7 @@ from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import CONFIG_MAPS, SECRETS, SERVICES
 from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.cdi.resolution import load_specs
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.objects import (
     ephemeral_containers,
     init_containers,
@@ -60,6 +61,7 @@ class PodWorkerServices(Struct, frozen=True):
 
     client: Client
     node: NodeFacts
+    version: KubernetesVersion
     manager: ClaimManager
     cdi_directories: Sequence[Path]
     runtime: ProcessRuntime

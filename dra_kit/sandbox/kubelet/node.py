@@ -215,6 +215,7 @@ class NodeKubelet:
         services = PodWorkerServices(
             client=self._client,
             node=self._node,
+            version=self._release.version,
             manager=manager,
             cdi_directories=self.cdi_directories,
             runtime=self._runtime,

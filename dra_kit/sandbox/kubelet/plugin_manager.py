@@ -238,7 +238,7 @@ class PluginManager:
                     "RegisterPlugin error -- plugin registration failed with err: "
                     f"endpoint {info.endpoint} already registered for DRA driver plugin {info.name}"
                 )
-            health_service = select_health_service(info.supported_versions)
+            health_service = select_health_service(info.supported_versions, self._release)
             endpoint = str(self._endpoint_path(info.endpoint))
             client = PluginClient(endpoint, service, timeout=self._call_timeout, health_service=health_service)
             self._plugins[socket] = (info.name, client)

@@ -79,6 +79,7 @@ class PodWorker:
             services.runtime,
             services.recorder,
             address=services.node.address,
+            version=services.version,
             time_scale=services.time_scale,
             changed=self.wake,
         )

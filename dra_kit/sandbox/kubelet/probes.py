@@ -25,6 +25,7 @@ from msgspec import Struct
 from dra_kit.apiserver.pod_streams import StreamOptions
 from dra_kit.client.events import EventRecorder
 from dra_kit.errors import KubeletError
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.node_namespace import RelayedConnections
@@ -39,7 +40,6 @@ _KINDS: Final[tuple[ProbeKind, ...]] = ("startup", "liveness", "readiness")
 _SHORTEST_PAUSE: Final = 0.02
 _ATTEMPTS: Final = 3  # of a probe that could not be carried out
 _OUTPUT_MAX: Final = 10 * 1024
-_AGENT: Final = "kube-probe/1.37"
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS: Final = 10
 _BLOCK: Final = 1 << 16
@@ -108,6 +108,7 @@ class PodProbes:
         runtime: in which the containers run.
         recorder: gets Events about failed probes.
         address: of the pod.
+        version: of the kubelet, which servers see.
         changed: called when the health of a container has changed.
     """
 
@@ -117,11 +118,13 @@ class PodProbes:
         recorder: EventRecorder,
         *,
         address: str,
+        version: KubernetesVersion,
         time_scale: float,
         changed: Callable[[], None],
     ) -> None:
         self._runtime, self._recorder = runtime, recorder
         self._address, self._time_scale, self._changed = address, time_scale, changed
+        self._agent = f"kube-probe/{version}"
         self._verdicts: dict[tuple[str, ProbeKind], ProbeVerdict] = {}  # by ID of the container
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
@@ -244,7 +247,8 @@ class PodProbes:
             except OSError as error:
                 raise KubeletError(f"the probe cannot be carried out: {error}") from None
             try:
-                return await check_grpc(f"unix:{path}", service, timeout, shown=f"{self._address}:{port}")
+                shown = f"{self._address}:{port}"
+                return await check_grpc(f"unix:{path}", service, timeout, shown=shown, agent=self._agent)
             finally:
                 server.close()
                 await connections.close()
@@ -305,7 +309,7 @@ class PodProbes:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
                 await writer.start_tls(context)
             target = (place.path or "/") + (f"?{place.query}" if place.query else "")
-            sent = {"Host": place.netloc, "User-Agent": _AGENT, "Accept": "*/*", "Connection": "close", **headers}
+            sent = {"Host": place.netloc, "User-Agent": self._agent, "Accept": "*/*", "Connection": "close", **headers}
             lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items()), "", ""]
             writer.write("\r\n".join(lines).encode())
             head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace").split("\r\n")
@@ -381,7 +385,7 @@ async def _run(runtime: ProcessRuntime, container_id: str, command: Sequence[str
     return ProbeResult(code == 0, text.decode(errors="replace"))
 
 
-async def check_grpc(target: str, service: str, timeout: float, *, shown: str) -> ProbeResult:
+async def check_grpc(target: str, service: str, timeout: float, *, shown: str, agent: str) -> ProbeResult:
     """Ask a server whether a service is healthy (``grpc.health.v1.Health/Check``); messages show an address."""
     name = service.encode()
     length = bytes((len(name),)) if len(name) < 128 else bytes((len(name) & 127 | 128, len(name) >> 7))
@@ -392,7 +396,7 @@ async def check_grpc(target: str, service: str, timeout: float, *, shown: str) -
         try:
             async with asyncio.timeout(timeout):
                 await channel.channel_ready()
-                answer = await check(request, metadata=(("user-agent", _AGENT),))
+                answer = await check(request, metadata=(("user-agent", agent),))
         except TimeoutError:
             why = f'failed to connect service "{shown}" within {timeout:g}s: context deadline exceeded'
             return ProbeResult(False, f"timeout: {why}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from dra_kit.kubernetes.release import SUPPORTED
 from dra_kit.node.failpoints import Failpoint as NodeStep
 from dra_kit.sandbox.containers.runtime import parse_numbers
 from dra_kit.text import did_you_mean
@@ -51,6 +52,13 @@ def _value(value: object) -> object:
 def _numbers(text: str) -> str:
     parse_numbers(text)
     return text
+
+
+def _release(value: object) -> object:
+    if isinstance(value, int | float):  # 1.40 would be read as 1.4, so that no number is taken
+        quoted = f': "{value}"' if str(value) in map(str, SUPPORTED) else ', like "1.36"'
+        raise ValueError(f"write it in quotes{quoted}")  # noqa: TRY004 - pydantic reports a ValueError
+    return value
 
 
 def _object_reference(text: str) -> str:
@@ -348,7 +356,7 @@ class StoryFile(Expectation):
         description="Capacity and labels of nodes that the story needs, by the name of the node; `*` is every node. "
         "For `dra-kit sandbox`; other clusters must have them.",
     )
-    kubernetes: str | None = Field(
+    kubernetes: Annotated[str | None, BeforeValidator(_release)] = Field(
         default=None,
         description='The release of Kubernetes that the story needs, in quotes: `"1.36"`. For `dra-kit sandbox`; other '
         "clusters must have it.",

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dra_kit.client.api import server_version
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts, StoryFacts
@@ -111,7 +112,12 @@ class StoryRunner:
         )
 
     async def _begin(self) -> StoryFailure | None:
-        """Check that the drivers of the steps exist, and move those that will be killed to processes."""
+        """Check the release and the drivers of the steps, and move those that will be killed to processes."""
+        if self.story.kubernetes is not None:
+            found = server_version(await self.cluster.client.get_path("/version"))
+            if found != self.story.kubernetes:
+                expected = f"is Kubernetes {self.story.kubernetes}"
+                return StoryFailure("the beginning", (Mismatch("the cluster", expected, f"it is {found}", final=True),))
         where, expected = "the beginning", "is there"
         try:
             for number, step in enumerate(self.story.steps, start=1):

@@ -96,7 +96,7 @@ RECORDED: Final = (
     RESOURCE_POOL_STATUS_REQUESTS, VALIDATING_ADMISSION_POLICIES, VALIDATING_WEBHOOK_CONFIGURATIONS,
     MUTATING_WEBHOOK_CONFIGURATIONS, CUSTOM_RESOURCE_DEFINITIONS, CERTIFICATES, ISSUERS, CLUSTER_ISSUERS,
 )  # fmt: skip
-"""What a sandbox follows and records. What a controller follows beside them, such as Secrets, is no one else's."""
+"""What a sandbox follows and records. Other kinds that a controller follows, such as Secrets, are not recorded."""
 _BATCH: Final = 1_000
 _POLL_SECONDS: Final = 0.05
 _IDLE_POLL_SECONDS: Final = 0.25

@@ -392,6 +392,33 @@ def test_newer(dra):
     pass
 
 
+@pytest.mark.dra_kubernetes(since="1.36")
+def test_newer_bed(dra_bed):
+    assert False
+
+
+@pytest.mark.dra_kubernetes(since="1.37")
+class TestBoth:
+    @pytest.mark.dra_kubernetes(until="1.37")
+    def test_limits_of_the_class_count_too(self, dra):
+        assert False
+
+
+@pytest.mark.dra_kubernetes(since="1.34-rubbish!")
+def test_wrong_release(dra):
+    pass
+
+
+@pytest.mark.dra_kubernetes(since=None)
+def test_none(dra):
+    pass
+
+
+@pytest.mark.dra_kubernetes(since="1.36")
+def test_without_cluster():
+    pass
+
+
 @pytest.mark.dra_kubernetes("1.36")
 def test_wrong_mark(dra):
     pass
@@ -408,8 +435,13 @@ def test_a_test_runs_on_the_releases_that_it_names(tmp_path: Path) -> None:
 
     output = report(tmp_path, "--dra-kubernetes", "1.35", "-rs")
     wrong = report(tmp_path)
+    both = report(tmp_path, "--dra-kubernetes", "1.35", "--dra-kubeconfig", "k")
 
-    assert "2 passed, 1 skipped, 1 error" in output, output
+    assert "3 passed, 3 skipped, 3 errors" in output, output
+    assert "the marker dra_kubernetes: '1.34-rubbish!' is not a Kubernetes release" in output
+    assert "the marker dra_kubernetes: since=None is not a text" in output
+    assert "this test is for releases since 1.37" in output
+    assert both.startswith("ERROR: --dra-kubernetes chooses the release of the sandbox, and the cluster of "), both
     assert "the cluster is Kubernetes 1.35; this test is for releases since 1.36" in output
     assert "the marker dra_kubernetes takes since and until" in output
     assert "kubernetes (--dra-kubernetes): Kubernetes 1.99 is newer than what dra-kit knows; use 1.34 to" in wrong

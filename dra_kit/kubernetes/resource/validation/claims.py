@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias
 from msgspec import Struct
 
 from dra_kit.errors import CelCompileError
-from dra_kit.kubernetes.cel.environment import STORED, DeviceEnvironment, new
+from dra_kit.kubernetes.cel.environment import DeviceEnvironment, new
 from dra_kit.kubernetes.cel.program import MAX_COST, MAX_LENGTH, compile_derived, compile_selector
 from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names, v1
@@ -339,7 +339,7 @@ def validate_class(
     spec = device_class.spec
     selectors_stay = old is not None and spec.selectors == old.spec.selectors
     configs_stay = old is not None and spec.config == old.spec.config
-    declarations = STORED if selectors_stay else environment(release)
+    declarations = DeviceEnvironment(version=release.version) if selectors_stay else environment(release)
     name = device_class.metadata.name
     errors = (
         mark_declarative(invalid("metadata.name", name, text) for text in names.dns_subdomain(name)) if name else []

@@ -88,11 +88,45 @@ def test_a_story_names_the_release_that_it_needs(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"story other needs Kubernetes 1\.36, but story old needs 1\.35; run"):
         release_of_stories(None, [needs, other])
     with pytest.raises(
-        ConfigurationError, match=r"story old needs Kubernetes 1\.35, but --kubernetes needs 1\.37; run"
+        ConfigurationError, match=r"story old needs Kubernetes 1\.35, but --kubernetes names 1\.37; run"
     ):
         release_of_stories(KubernetesVersion(1, 37), [needs])
     with pytest.raises(ConfigurationError, match=r"expect\.yaml: kubernetes: Kubernetes 1\.99 is newer"):
         story(tmp_path / "wrong", kubernetes="1.99")
+
+
+@pytest.mark.parametrize(("number", "written"), [(1.35, ': "1.35"'), (1.4, ', like "1.36"'), (2, ', like "1.36"')])
+def test_a_release_of_a_story_that_is_a_number_is_to_be_quoted(tmp_path: Path, number: float, written: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        story(tmp_path / "story", kubernetes=number)
+
+    assert str(caught.value).endswith(f"expect.yaml: kubernetes: write it in quotes{written}")
+
+
+def test_a_story_that_needs_another_release_than_the_saved_cluster_is_refused(tmp_path: Path) -> None:
+    (folder := tmp_path / "saved").mkdir()
+    saved.write(folder / "objects.json", saved.full_cluster())
+    (folder / "snapshot.json").write_text(json.dumps({"version": "1.35"}))
+    story(tmp_path / "new", kubernetes="1.36")
+    options = ["--from", str(folder), "--story", str(tmp_path / "new"), "--plugin", "true"]
+
+    result = CliRunner().invoke(cli, ["sandbox", *options])
+
+    assert result.exit_code == 2
+    assert (
+        "story new needs Kubernetes 1.36, but the saved cluster has 1.35; run it separately, with --kubernetes 1.36"
+        in result.output
+    )
+
+
+def test_a_saved_cluster_of_an_unknown_release_says_so(tmp_path: Path) -> None:
+    saved.write(tmp_path / "objects.json", saved.full_cluster())
+    (tmp_path / "snapshot.json").write_text(json.dumps({"version": "1.99"}))
+
+    assert ClusterCopy.read(tmp_path).notes[0] == (
+        "it is of Kubernetes 1.99, whose rules apply as far as dra-kit knows them: it supports releases up to "
+        f"{NEWEST}; --kubernetes {NEWEST} simulates that one"
+    )
 
 
 def test_a_saved_cluster_is_judged_by_its_release_or_as_if_it_had_been_upgraded(tmp_path: Path) -> None:

@@ -277,3 +277,16 @@ def test_selectors_are_judged_by_the_release_of_the_cluster() -> None:
     assert texts(newer, wanted) == {"a": []}
     [text] = texts(older, wanted)["a"]
     assert "is not valid CEL" in text
+
+
+def test_counters_of_an_incomplete_pool_of_1_34_are_those_of_the_slice() -> None:
+    def part(name: str, memory: str) -> Document:
+        return device(name, consumesCounters=[{"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}])
+
+    counters = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
+    where = cluster(
+        slice_of(part("small", "40Gi"), part("large", "90Gi"), pool=pool(2), sharedCounters=counters),
+        gates=AllocatorRules.of(Release.parse("1.34").also("DRAPartitionableDevices")),
+    )
+
+    assert reasons(where) == {"small": [], "large": ["counters"]}

@@ -18,6 +18,7 @@ from tests.unit.kubernetes.allocator.cluster import (
     request,
     slice_of,
     snapshot,
+    zones,
 )
 
 NUMA = 'device.attributes["gpu.example.com"].numa'
@@ -166,3 +167,52 @@ def test_second_device_with_list_is_tried() -> None:
     )
 
     assert names(allocate(world, wanted, gates=AllocatorRules.of(Release.parse("1.37")))) == [["c", "a", "b"]]
+
+
+PARTITIONS_OF_1_34 = AllocatorRules.of(Release.parse("1.34").also("DRAPartitionableDevices"))
+
+
+@pytest.mark.parametrize("announced", [1, 2])
+def test_devices_of_1_34_consume_counters_of_their_slice_also_if_the_pool_is_incomplete(announced: int) -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": announced}
+    world = snapshot(slice_of(device("a", **drawing(6)), device("b", **drawing(6)), pool=pool, **counters(10)))
+
+    assert names(allocate(world, claim(request()), gates=PARTITIONS_OF_1_34)) == [["a"]]
+    assert allocate(world, claim(request(count=2)), gates=PARTITIONS_OF_1_34) is None
+
+
+def test_slices_of_1_34_have_counters_of_the_same_name_for_themselves() -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    world = snapshot(
+        slice_of(device("a", **drawing(6)), device("b", **drawing(6)), pool=pool, **counters(10)),
+        slice_of(device("c", **drawing(6)), name="slice-2", pool=pool, **counters(10)),
+    )
+
+    assert names(allocate(world, claim(request(count=2)), gates=PARTITIONS_OF_1_34)) == [["a", "c"]]
+    assert allocate(world, claim(request(count=3)), gates=PARTITIONS_OF_1_34) is None
+
+
+def test_devices_of_1_34_in_different_slices_are_not_interchangeable() -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    other, main = ({"attributes": {"numa": {"int": number}}, **drawing(6)} for number in range(2))
+    world = snapshot(
+        slice_of(*[device(f"a{n}", **other) for n in range(8)], device("main", **main), pool=pool, **counters(10)),
+        slice_of(device("b", **other), name="slice-2", pool=pool, **counters(10)),
+    )
+    wanted = claim(request("other", 1, f"{NUMA} == 0"), request("main", 1, f"{NUMA} == 1"))
+
+    assert names(allocate(world, wanted, gates=PARTITIONS_OF_1_34)) == [["b", "main"]]
+
+
+def test_slices_of_1_34_with_counters_are_for_the_nodes_that_they_select() -> None:
+    world = snapshot(slice_of(device("a"), nodeSelector=zones("elsewhere"), **counters(10)))
+
+    assert allocate(world, claim(request()), gates=PARTITIONS_OF_1_34) is None
+
+
+def test_incomplete_pool_of_1_34_with_one_name_twice_is_invalid() -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 3}
+    world = snapshot(slice_of(device("a"), pool=pool), slice_of(device("a"), name="slice-2", pool=pool))
+
+    with pytest.raises(AllocationError, match="invalid resource pools were encountered"):
+        allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.34")))

@@ -149,6 +149,16 @@ def test_unchanged_class_selectors_compile_as_stored() -> None:
     assert [error.path for error in validate_class(changed, UNMODIFIED, old)] == ["spec.selectors[0].cel.expression"]
 
 
+@pytest.mark.parametrize(
+    ("release", "free"), [("1.37", "[[1]].flatten(-1).size() == 1"), ("1.38", "type(device.driver) == string")]
+)
+def test_unchanged_class_selectors_have_the_cost_of_the_release(release: str, free: str) -> None:
+    old, known = _class(free), Release.parse(release)
+
+    assert validate_class(old, release=known) == []
+    assert validate_class(old, old=old, release=known) == []
+
+
 def test_unchanged_class_config_may_exceed_limit() -> None:
     old = _class(config=[{"opaque": {"driver": "d.example", "parameters": {"x": "y" * 10240}}}])
 

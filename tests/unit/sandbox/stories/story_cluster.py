@@ -205,6 +205,8 @@ class Cluster:
         await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.Response:
+        if request.path == "/version":
+            return web.json_response({"major": "1", "minor": "37"})
         if request.path in _DISCOVERY:
             return web.json_response({"resources": _DISCOVERY[request.path]})
         parts = request.path.strip("/").split("/")

@@ -89,6 +89,17 @@ async def test_passing_story_leaves_nothing_behind(cluster: Cluster, tmp_path: P
     assert not cluster.node
 
 
+async def test_a_story_for_another_release_than_that_of_the_cluster_applies_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    expect = f'kubernetes: "1.35"{RUNNING}'
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert "the cluster: expected is Kubernetes 1.35" in result.report()
+    assert not cluster.created
+
+
 async def test_devices_whose_status_has_no_conditions_have_none(cluster: Cluster, tmp_path: Path) -> None:
     def serve(item: Object) -> None:
         _serve(cluster, item)

@@ -9,6 +9,7 @@ import pytest
 
 from dra_kit.kubelet.health import ReportedHealth as Told
 from dra_kit.kubelet.plugin_client import HealthCache, LeasedHealth, select_health_service
+from dra_kit.kubernetes.release import Release
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
 from tests.unit.sandbox.cluster.kubelet.node import Node
 from tests.unit.sandbox.cluster.kubelet.pods import SLEEPER, Object, pod
@@ -30,7 +31,15 @@ def gpu(status: str, message: str = "", lease: float = 3600) -> LeasedHealth:
     ],
 )
 def test_the_kubelet_prefers_the_newest_service_whatever_the_order(advertised: tuple[str, ...], chosen: str) -> None:
-    assert select_health_service(advertised) == chosen
+    assert select_health_service(advertised, Release.of()) == chosen
+
+
+def test_kubelets_before_1_37_call_v1alpha1_of_the_health_service_only() -> None:
+    both = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+    old, new = Release.parse("1.36"), Release.parse("1.37")
+
+    assert [select_health_service(both, release) for release in (old, new)] == [both[1], both[0]]
+    assert select_health_service(both[:1], old) is None
 
 
 async def test_only_differences_are_changes() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.client.resources import EVENTS, PODS
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.kubelet.probes import ProbeSettings, ProbeVerdict, check_grpc, port_of
 from tests.unit.sandbox.cluster.kubelet.polling import until
@@ -180,6 +181,25 @@ class TestSandbox:
             await sandbox.client.delete(PODS, path, "default")
 
 
+async def test_servers_see_the_release_of_the_kubelet() -> None:
+    agents: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        agents.extend(line for line in lines if line.startswith("User-Agent: "))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    settings = SandboxSettings(time_scale=100, webhook=False, controller=False, release=Release.parse("1.38"))
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    probe = {"httpGet": {"port": server.sockets[0].getsockname()[1]}}
+    async with server, Sandbox((), settings) as sandbox:
+        await create(sandbox, "seen", readinessProbe=probe)
+        await until(lambda: status(sandbox, "seen").get("ready"))
+
+    assert agents[0] == "User-Agent: kube-probe/1.38"
+
+
 @given(st.lists(st.booleans(), max_size=40), st.integers(1, 4), st.integers(1, 4))
 def test_verdict_is_that_of_the_last_long_row(results: list[bool], success: int, failure: int) -> None:
     verdict = ProbeVerdict("readiness", ProbeSettings(success_threshold=success, failure_threshold=failure))
@@ -211,8 +231,8 @@ async def test_grpc_health(answer: bytes, expected: bool) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        result = await check_grpc(f"127.0.0.1:{port}", "oven", 60, shown="oven:1")
-        other = await check_grpc(f"127.0.0.1:{port}", "", 60, shown="oven:1")
+        result = await check_grpc(f"127.0.0.1:{port}", "oven", 60, shown="oven:1", agent="kube-probe/1.36")
+        other = await check_grpc(f"127.0.0.1:{port}", "", 60, shown="oven:1", agent="kube-probe/1.36")
     finally:
         await server.stop(None)
 
@@ -225,7 +245,7 @@ async def test_server_without_health_is_unhealthy() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        result = await check_grpc(f"127.0.0.1:{port}", "", 60, shown="oven:1")
+        result = await check_grpc(f"127.0.0.1:{port}", "", 60, shown="oven:1", agent="kube-probe/1.36")
     finally:
         await server.stop(None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,9 +22,11 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.client.transport import ClientRequest
+from dra_kit.kubernetes.allocator.allocation import AllocationAttempt
 from dra_kit.kubernetes.scheduler.controllers import DELETE_PROTECTION
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.scheduler import DeviceTracker
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 Object = dict[str, Any]
@@ -337,3 +339,23 @@ async def test_message_is_reported_later_if_its_event_was_deduplicated() -> None
         async with asyncio.timeout(60):
             while not any("no such overload" in note for note in await told()):  # noqa: ASYNC110 (asks the API server)
                 await asyncio.sleep(0.05)
+
+
+async def test_a_fault_in_the_search_for_one_pod_does_not_end_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def attempt(tracker: DeviceTracker, claims: Sequence[Object]) -> AllocationAttempt:
+        if any(claim["metadata"]["name"] == "cursed" for claim in claims):
+            raise KeyError("counter")
+        return search(tracker, claims)
+
+    search = DeviceTracker.attempt
+    monkeypatch.setattr(DeviceTracker, "attempt", attempt)
+    async with kitchen(pizzas(2)) as (plane, client, refusals):
+        for name in ("cursed", "plain"):
+            await add_claim(client, name)
+            await add_pod(client, name, name)
+        pods = plane.informers.objects(PODS)
+        await until(lambda: pods.get(("default", "plain"), {"spec": {}})["spec"].get("nodeName"))
+
+    assert refusals[0].message == (
+        "the simulated scheduler failed (KeyError: 'counter'); this is a bug in dra-kit, please report it"
+    )
