@@ -44,7 +44,7 @@ OTHER_RELEASES: Final = ("1.34", "1.38")
 """Releases besides that of the tool whose control planes run :data:`CONTROL_PLANE`."""
 OTHER_NODES: Final = ("1.38",)
 """Releases besides that of the tool whose nodes run :data:`KUBELET`."""
-KUBELET: Final = {"test_check.py", "test_conformance.py", "test_controller.py", "test_stories.py"}
+KUBELET: Final = {"test_check.py", "test_conformance.py", "test_stories.py"}
 """Modules of a node that another kubelet or scheduler could answer otherwise."""
 _printing = threading.Lock()
 

@@ -1,6 +1,7 @@
 """Groups of pods that are scheduled together: PodGroups and Workloads (scheduling.k8s.io/v1beta1).
 
-The gates CompositePodGroup, PodGroupPreemptionPolicy and TopologyAwareWorkloadScheduling are always off.
+The v1alpha1 of Kubernetes 1.35 and the v1alpha2 of 1.36 are not served. The gates CompositePodGroup,
+PodGroupPreemptionPolicy and TopologyAwareWorkloadScheduling are always off.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext
+from dra_kit.apiserver.kinds.kind import Kind, StatusStrategy, Strategy, StrategyContext, VersionLife
 from dra_kit.apiserver.kinds.pods import priority_class
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, text_cell, true_condition
@@ -138,11 +139,12 @@ def _state(group: Object) -> str:
     return "Scheduled" if true_condition(group, "PodGroupInitiallyScheduled") else "Unschedulable"
 
 
+_LIVES: Final = {"v1beta1": VersionLife(introduced=37)}
 GROUP_KINDS: Final = (
     Kind(_GROUP, "podgroups", "PodGroup", True, {"v1beta1": "scheduling/v1beta1.PodGroup"}, PodGroupStrategy(),
-         status=True, unconditional_update=False, deletion_status=True, gate=GATE,
+         status=True, unconditional_update=False, deletion_status=True, gate=GATE, lives=_LIVES,
          columns=(NAME, Column("Policy", _policy), Column("Workload", text_cell("spec.workloadRef.workloadName", NONE)),
                   Column("Status", _state), AGE)),
     Kind(_GROUP, "workloads", "Workload", True, {"v1beta1": "scheduling/v1beta1.Workload"}, PodGroupTemplatesStrategy(),
-         unconditional_update=False, deletion_status=True, gate=GATE),
+         unconditional_update=False, deletion_status=True, gate=GATE, lives=_LIVES),
 )  # fmt: skip

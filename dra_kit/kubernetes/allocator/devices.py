@@ -231,7 +231,7 @@ class AdvertisedSlice:
         return before != after
 
     def concerns(self, node: Node, *, counters_apart: bool, counters_everywhere: bool) -> bool:
-        """Whether a device may be for ``node``; counter sets concern all nodes if they are apart from devices.
+        """Whether a device may be for ``node``; counter sets in slices of their own concern all nodes.
 
         With ``counters_everywhere``, they do even if their slice names another node.
 

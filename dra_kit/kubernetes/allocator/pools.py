@@ -160,7 +160,7 @@ class AdvertisedPool:
         incomplete: bool = False,
     ) -> NodePool:
         partitions = gates.partitionable_devices
-        apart = _are_counters_apart(gates)
+        apart = _counters_have_own_slices(gates)
         device_slices = members
         if partitions and apart:
             device_slices = [slice_ for slice_ in members if not slice_.spec.shared_counters]
@@ -211,13 +211,13 @@ def _is_usable(slice_: AdvertisedSlice, gates: AllocatorRules) -> bool:
     )
 
 
-def _are_counters_apart(gates: AllocatorRules) -> bool:
+def _counters_have_own_slices(gates: AllocatorRules) -> bool:
     return gates.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
 
 
 def _concerns(slice_: AdvertisedSlice, node: Node, gates: AllocatorRules) -> bool:
     try:
-        apart = _are_counters_apart(gates)
+        apart = _counters_have_own_slices(gates)
         return slice_.concerns(node, counters_apart=apart, counters_everywhere=gates.variant.counters_everywhere)
     except ValueError as error:
         raise AllocationError(

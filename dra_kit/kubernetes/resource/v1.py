@@ -1,6 +1,6 @@
 """Models of resource.k8s.io/v1: snake_case attributes, camelCase JSON, unknown fields preserved.
 
-They are those of Kubernetes 1.34 to 1.37.
+They are those of Kubernetes 1.34 to 1.38.
 
 ResourcePoolStatusRequest is here too; it is served as v1alpha3.
 """

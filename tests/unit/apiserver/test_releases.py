@@ -530,3 +530,15 @@ async def test_valid_values_are_compared_as_in_the_servers_release(version: str,
 
     assert status == (422 if shown else 201)
     assert (f'validValues[1]: Duplicate value: "{shown}"' in answer.get("message", "")) is bool(shown)
+
+
+@pytest.mark.parametrize(("version", "served"), [("1.36", False), ("1.37", True)])
+async def test_groups_of_pods_are_served_in_v1beta1_since_1_37(version: str, *, served: bool) -> None:
+    async with (
+        ApiServer(release=Release.alpha(KubernetesVersion.parse(version))) as server,
+        aiohttp.ClientSession() as session,
+        session.get(f"{server.url}/apis/scheduling.k8s.io/v1beta1") as answer,
+    ):
+        found = await answer.text()
+
+    assert ("podgroups" in found) is served

@@ -36,7 +36,7 @@ def told(*arguments: str, code: int = 0) -> str:
 
 def test_version_lists_supported_releases() -> None:
     python = platform.python_version()
-    assert told("--version") == f"dra-kit {dra_kit.__version__} (Kubernetes 1.34 to 1.37, Python {python})\n"
+    assert told("--version") == f"dra-kit {dra_kit.__version__} (Kubernetes 1.34 to 1.38, Python {python})\n"
 
 
 def test_without_arguments_it_lists_its_commands() -> None:

@@ -164,7 +164,7 @@ def test_a_release_that_is_not_supported_is_reported(target: Path) -> None:
     found = template(target, "--kubernetes", "1.33")
     assert (found.exit_code, found.output) == (
         2,
-        "Error: --kubernetes: Kubernetes 1.33 has no resource.k8s.io/v1; use 1.34 to 1.37\n",
+        "Error: --kubernetes: Kubernetes 1.33 has no resource.k8s.io/v1; use 1.34 to 1.38\n",
     )
 
 
