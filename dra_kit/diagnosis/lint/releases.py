@@ -53,13 +53,13 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
         if _is_template(file, reading):
             continue
         for made in map(lint_object, reading.documents):
-            verdicts = {
+            verdicts: dict[KubernetesVersion, AdmissionVerdict] = {
                 release.version: verdict
                 for release in releases if (verdict := judge_admission(made, release)) is not None
             }  # fmt: skip
             if verdicts:
                 others: dict[KubernetesVersion, AdmissionVerdict] = {release.version: "yes" for release in releases}
-                found.append(ObjectOnReleases(file.name, _title(made), {**others, **verdicts}))
+                found.append(ObjectOnReleases(file.name, _title(made), others | verdicts))
         if reading.problem:
             found.append(ObjectOnReleases(file.name, "cannot be read", {each.version: "no" for each in releases}))
     return found
