@@ -90,7 +90,7 @@ class Amount(NamedTuple):
         if self.is_decimal:
             return _scale_decimal(self.unscaled, shift)
         if shift <= 0:
-            return divide_up(self.unscaled, 10 ** min(-shift, 19))
+            return wrap_int64(divide_up(self.unscaled, 10 ** min(-shift, 19)))
         return _scale_int64_up(self.unscaled, shift)
 
     def whole(self) -> tuple[int, bool]:
@@ -190,7 +190,7 @@ def _scale_decimal(unscaled: int, shift: int) -> int:
         quotient, remainder = divmod(abs(low), divisor)
         return (quotient if low >= 0 else -quotient) + (1 if remainder else 0)
     quotient, remainder = divmod(unscaled, divisor)
-    return wrap_int64(quotient) + (1 if remainder else 0)
+    return wrap_int64(wrap_int64(quotient) + (1 if remainder else 0))
 
 
 QuantityFormat: TypeAlias = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
@@ -507,6 +507,8 @@ def _parse(text: str, *, bounded: bool) -> tuple[Amount, QuantityFormat, str | N
     digits, dropped = _significant(digits, _SIGNIFICANT_DIGITS[base] if bounded else MAX_DIGITS)
     scale = dropped - len(fraction)
     if base == 10:
+        if exponent + scale + len(digits) - len(digits.rstrip("0")) >= 2**31:  # its canonical text has this exponent
+            raise InvalidQuantity(f"{_shown(text)} is too large for a quantity", "numeric")
         magnitude = _round_to_nano(int(digits), exponent + scale, bounded=bounded)
     else:
         magnitude = _round_to_nano(int(digits) << exponent, scale, bounded=bounded)

@@ -96,7 +96,7 @@ async def test_a_story_for_another_release_than_that_of_the_cluster_applies_noth
 
     result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster)
 
-    assert "the cluster: expected is Kubernetes 1.35" in result.report()
+    assert "the cluster\n    expected: is Kubernetes 1.35\n    got:      it is 1.37" in result.report()
     assert not cluster.created
 
 
