@@ -292,9 +292,8 @@ class Device(AuthorModel):
 
     Args:
         name: a DNS label, unique in its pool. Prefer a stable identity (a UUID, a PCI address) over an index.
-        attributes: values that selectors can match. A name without a domain belongs to the driver's own domain, and
-            only such names may. Publish the same attributes on all devices of a type: selectors fail on devices that
-            are missing one.
+        attributes: values that selectors can match. A name without a domain belongs to the driver's own domain. Publish
+            the same attributes on all devices of a type: selectors fail on devices that are missing one.
         capacity: amounts; a plain quantity, or a DeviceCapacity with a request policy.
         consumes_counters: what this device takes from the pool's counter sets.
         node_name: the node that has the device; only in a Pool with ``per_device_node_selection``.

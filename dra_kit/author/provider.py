@@ -104,40 +104,17 @@ _NO_NODES: Final = "it has no nodes; write all_nodes=True, node_selector=… or 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCapabilities:
-    """What can be served for a provider of this scope.
-
-    Attributes:
-        scope: of the provider.
-        binds: binding conditions are made true.
-        driver: the name of the driver; empty if names of attributes are not to be checked.
-    """
+    """The features that can be served for a provider of this scope; ``binds``: binding conditions are made true."""
 
     scope: ProviderScope
     binds: bool = False
-    driver: str = ""
 
     def problem(self, item: Device | Pool[Any]) -> str:
         """Return why a feature of a device or pool cannot be served, with the remedy; empty if it can."""
         if self.scope == "cluster" and isinstance(item, Pool) and not any(getattr(item, each) for each in _POOL_SCOPES):
             return _NO_NODES
         asked = (f"{field}: {why}" for field, why in self._unserved().items() if getattr(item, field, None))
-        return next(asked, "") or self._full_name(item)
-
-    def _full_name(self, item: Device | Pool[Any]) -> str:
-        """Return why a name with the driver's own domain is not published; empty if there is none.
-
-        Up to Kubernetes 1.37 such a name and the one without the domain are two attributes for the scheduler, since
-        1.38 they are one. The Go library of 1.38 refuses such names, too (``ValidateQualifiedNames``).
-        """
-        if not self.driver or not isinstance(item, Device):
-            return ""
-        own = f"{self.driver}/"
-        for kind, names in (("attribute", item.attributes), ("capacity", item.capacity)):
-            for name in names:
-                if name.startswith(own):
-                    short = name.removeprefix(own)
-                    return f"{kind} {name!r}: write {short!r}; the name of the driver is added implicitly"
-        return ""
+        return next(asked, "")
 
     def check_device_class(self, driver: str, provider: DeviceProvider[Any, Any, Any]) -> None:
         """Reject a device class whose defaults request an unsupported feature for all its devices.

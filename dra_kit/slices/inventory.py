@@ -278,5 +278,5 @@ def cluster_source(driver: Driver[Any, Any]) -> ProviderSource | None:
 
 
 def _source(driver: Driver[Any, Any], provider: DeviceProvider[Any, Any, Any], unnamed: str | None) -> ProviderSource:
-    serving = ProviderCapabilities(provider.provider_scope, binds=driver.binds, driver=driver.name)
+    serving = ProviderCapabilities(provider.provider_scope, binds=driver.binds)
     return ProviderSource(provider, serving, unnamed, driver.invalid_devices == "drop", driver.rescan_every)

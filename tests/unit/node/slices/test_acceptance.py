@@ -115,12 +115,3 @@ def test_equal_devices_share_their_published_form() -> None:
     [first, _], [second, _] = pizzas(), pizzas(serial="S2")
     assert first.to_v1() is second.to_v1()
     assert pizzas(attributes={"hot": 1})[0].to_v1() is not first.to_v1()
-
-
-@pytest.mark.parametrize(("field", "kind"), [("attributes", "attribute"), ("capacity", "capacity")])
-def test_name_with_the_domain_of_the_driver_is_refused(field: str, kind: str) -> None:
-    accepting = acceptance()
-
-    with pytest.raises(dra.InvalidDevice, match=f"{kind} 'dra.pizza/size': write 'size'"):
-        accepting.accept(pizzas(**{field: {"dra.pizza/size": 1}}))
-    assert accepting.accept(pizzas(**{field: {"pizza.example/size": 1, "size": 2}}))
