@@ -12,7 +12,14 @@ from tests.life.scenarios import PLAYS, SCENARIOS
 from tests.unit.sandbox.life.cluster import SandboxCluster
 
 # longer than any wait for what becomes true in the end, and for putting right what a scenario that failed has left
-pytestmark = [pytest.mark.timeout(300), pytest.mark.processes]
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.processes,
+    # a connection by TLS that is closed while its peer is stopped or killed may outlive the event loop that closed it
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
 # scenarios that need short timeouts; separate, because a restarting driver needs long ones
 HASTY = ("prepare-too-slow", "kubelet-deadline-missed", "slices-wiped")
 STEADY = [item.id for item in SCENARIOS if item.sandbox and item.id not in HASTY]
