@@ -138,7 +138,7 @@ def _resources(kind: Kind) -> Iterator[Object]:
 
 def _storage_hash(kind: Kind) -> str:
     group_name, _, version = kind.storage_api_version.rpartition("/")
-    version = kind.told_storage or version
+    version = kind.discovered_storage or version
     if kind.resource == DEFINITIONS:
         version = "v1beta1"  # the version in which Kubernetes still stores them
     digest = hashlib.sha256(f"{group_name}/{version}/{kind.kind}".encode()).digest()

@@ -167,7 +167,7 @@ _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
 
 
 AUTHOR_RELEASE: Final = UNMODIFIED
-"""The release that judges an author's object before its cluster is known: the newest one, with its default gates.
+"""The release that judges an author's object before its cluster is known: the newest final one, with its default gates.
 
 So an object is judged alike on each machine, and when it is constructed. A driver outlives the release of its cluster:
 what the newest refuses would end with the cluster's next upgrade. Where slices are published, the release of the

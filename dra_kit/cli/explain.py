@@ -379,7 +379,7 @@ class _Report:
         return UNDECIDED if all(one or undecided for one, undecided in self._verdicts) else NOT_GOOD
 
     def _add_release(self) -> None:
-        """Add whose rules were used, unless they are those of the newest release, which the cluster has."""
+        """Add whose rules were used, unless they are those of the default release, which the cluster has."""
         judged = self._judged_by
         known = f", as far as dra-kit knows them: it supports releases up to {NEWEST}" * (judged > NEWEST)
         if self._version not in {"", str(judged)}:

@@ -531,4 +531,4 @@ class Release(Struct, frozen=True):
 
 
 UNMODIFIED: Final = Release.of()
-"""The newest release, with its default gates."""
+"""The release :data:`DEFAULT`, with its default gates."""

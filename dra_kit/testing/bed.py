@@ -153,7 +153,7 @@ def sandbox(
             several drivers have is ``DRIVER.NAME``.
         editable: settings, named as in ``settings``, of files that tests will replace, or of the folder of the fake
             hardware; the driver gets copies.
-        kubernetes: the release of Kubernetes to simulate, such as ``"1.36"``; by default the newest supported one.
+        kubernetes: the release of Kubernetes to simulate, such as ``"1.36"``; by default the newest final one.
         alpha: switch on the alpha features of resource.k8s.io in that release.
         time_scale: divide the delays of Kubernetes by this factor.
         timeout: the maximum duration of each wait in a test, in seconds.

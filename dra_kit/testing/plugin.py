@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "dra_kubernetes",
     )
     parser.addini(
-        "dra_kubernetes", "the release of Kubernetes that the sandbox simulates; by default the newest supported one"
+        "dra_kubernetes", "the release of Kubernetes that the sandbox simulates; by default the newest final one"
     )
     parser.addini(
         "dra_target",
@@ -144,7 +144,7 @@ def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -
 
 
 def _release(config: pytest.Config) -> str:
-    """Return the release to simulate; empty for the newest one."""
+    """Return the release to simulate; empty for the default one."""
     return str(config.getoption("--dra-kubernetes") or config.getini("dra_kubernetes") or "")
 
 

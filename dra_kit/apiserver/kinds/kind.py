@@ -235,7 +235,7 @@ class Kind(Struct, frozen=True):
         group: API group, empty for the core group.
         types: for each served version the name of its type in the schema table, the preferred one first.
         storage: the ``apiVersion`` that is stored.
-        told_storage: the version that discovery names as the stored one, when that is another.
+        discovered_storage: the version that discovery names as the stored one, when that is another.
         generation: whether ``metadata.generation`` counts the changes of its spec.
         unconditional_update: whether an update may come without a resource version.
         unconditional_versions: those of its versions in which it may, although it may not in the others.
@@ -262,7 +262,7 @@ class Kind(Struct, frozen=True):
     types: Mapping[str, str]
     strategy: Strategy = field(default_factory=Strategy)
     storage: str = ""
-    told_storage: str = ""
+    discovered_storage: str = ""
     storage_type: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ class Kind(Struct, frozen=True):
         fields = {name: read for name, read in self.fields.items() if name not in newer}
         known = [struct(name, now) for name in types.values()]
         status = self.status and not any(one is not None and "status" not in one.fields for one in known)
-        kept["told_storage"] = next(
+        kept["discovered_storage"] = next(
             (version for version in types if version in lives and lives[version].is_stored(now)), ""
         )
         return replace(
