@@ -300,7 +300,7 @@ amounts = st.builds(
     "{}{}e{}".format,
     st.sampled_from(["", "-"]),
     st.sampled_from(["0", "1", "3", "9" * 18, "1" * 29, "7" * 4000, "9" * 5000]),
-    st.sampled_from([-(2**31) + 1, -9, 0, 18, 3990, 4000, 5000, 300_000, 2**31 - 1]),
+    st.sampled_from([-(2**31) + 1, -9, 0, 18, 3990, 4000, 5000, 300_000, 2**31 - 6000]),  # all are accepted
 )
 VERSIONS = [Release.parse("1.37").version, Release.parse("1.38").version]
 

@@ -250,6 +250,12 @@ def test_no_operation_with_accepted_quantities_fails_or_grows(release: str, writ
     assert -(2**63) <= total.value < 2**63
 
 
+@pytest.mark.parametrize("text", ["9" * 5000 + "e2147483647", "1" + "0" * 40 + "e2147483647"])
+def test_amount_whose_canonical_text_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InvalidQuantity, match="is too large for a quantity"):
+        Quantity(text, BEFORE)
+
+
 def test_binary_sum_of_many_digits_has_a_power_of_ten_since_1_38() -> None:
     before = Quantity("1Gi", BEFORE) + Quantity("1e5000", BEFORE)
     since = Quantity("1Gi", SINCE) + Quantity("1e5000", SINCE)
