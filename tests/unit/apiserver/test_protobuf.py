@@ -278,7 +278,7 @@ MAXIMUM = 9 << 3
         (PODS, pack("v1", "Pod", field(2, field(2, b"") * 1_400_000)), "it has more than 200000 values; split it"),
         (PODS, pack("v1", "Pod", field(2, field(2, b"")))[:-3], "unexpected EOF"),
         (PODS, b"k8s\0\x12" + b"\xff" * 8 + b"\x7f", "unexpected EOF"),
-        (CLAIMS, claim_with(b'{"a":' * 300 + b"1" + b"}" * 300), "it is nested more than 200 levels deep"),
+        (CLAIMS, claim_with(b'{"a":' * 300 + b"1" + b"}" * 300), "it is nested more than 200 levels deep, which is all"),
         (CLAIMS, claim_with(b'{"a":[' + b"[]," * 300_000 + b"1]}"), "it has more than 200000 values; split it"),
     ],
     ids=["deep", "deep-and-long", "short-double", "nan", "many", "cut-off", "long", "deep-json", "many-in-json"],

@@ -90,7 +90,10 @@ def test_a_document_that_is_nested_too_deeply_is_reported(form: str, depth: int)
     findings = found(form.format("[" * depth, "]" * depth))
     reported = [finding.message for finding in findings if finding.rule == "syntax"]
     assert reported == (
-        ["the file cannot be read: it is nested more than 200 levels deep; no Kubernetes object is"]
+        [
+            "the file cannot be read: it is nested more than 200 levels deep, which is all that dra-kit reads; write it "
+            "with fewer levels"
+        ]
         if depth > 200 and "#" not in form
         else []
     )
