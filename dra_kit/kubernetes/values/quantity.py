@@ -122,6 +122,8 @@ class Amount(NamedTuple):
         if len(present) < 2 and (bounded or not is_decimal):
             return (present or [self])[0]._replace(is_decimal=is_decimal)
         least = max((number.exponent + number.digits for number in present), default=NANO) - _SUM_DIGITS
+        if len(present) == 1:
+            least = min(least, present[0].exponent)  # zero changes no number
         ends = (other.exponent - _MAX_GAP, self.exponent - _MAX_GAP) if bounded else (least, least)
         left: Amount = self._rounded_to(max(ends[0], least))
         return left._exact_sum(other._rounded_to(max(ends[1], least)))
