@@ -50,7 +50,6 @@ from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, pub
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_values, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.release import GATES
-from dra_kit.kubernetes.release import GATES
 from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
@@ -60,8 +59,6 @@ _ADVICE: Final = {
     "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
     "invalid-pools": "the driver publishes contradictory slices; kube-scheduler ignores that pool",
     "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
-    "constraint-unknown": "with distinctAttribute it needs Kubernetes "
-    + GATES["DRAConsumableCapacity"].need("DRAConsumableCapacity"),
     "constraint-unknown": "a constraint with distinctAttribute needs Kubernetes "
     + GATES["DRAConsumableCapacity"].need("DRAConsumableCapacity"),
     "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
@@ -75,7 +72,7 @@ class ClaimExplainer:
     def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
         self._budget = WorkBudget(sum(map(len, cluster.slices)))
-        self._evaluator = CelEvaluator(self._budget.evaluated, cluster.gates.version)
+        self._evaluator = CelEvaluator(cluster.gates.version, self._budget.evaluated)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
     def renew_budget(self) -> None:
@@ -556,8 +553,7 @@ def _without_effect(cluster: ClusterView, claim: ResourceClaim) -> Iterator[Clai
             yield ClaimProblem(
                 f"the constraint distinctAttribute {constraint.distinct_attribute} has no effect: kube-scheduler "
                 f"{cluster.gates.version} does not compare the values of devices",
-                "it takes effect in Kubernetes 1.35 or newer with the feature gate DRAConsumableCapacity, which is on by "
-                "default since 1.36",
+                "upgrade the cluster to Kubernetes 1.36, or to 1.35 with the feature gate DRAConsumableCapacity",
             )
 
 
