@@ -145,12 +145,18 @@ lint: install ## check with ruff and import-linter
 	$(BIN)/lint-imports
 
 .PHONY: types
-types: install ## check types with mypy --strict and pyright
+types: mypy pyright ## check types with mypy --strict and pyright (make -j2: both at the same time)
+
+.PHONY: mypy
+mypy: install
 	$(BIN)/mypy
 	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
 	MYPYPATH=examples/gpu-driver/src $(BIN)/mypy -p gpu_driver
 	MYPYPATH=examples/nic-driver/src $(BIN)/mypy -p nic_driver
 	MYPYPATH=examples/cpu-driver/src $(BIN)/mypy -p cpu_driver
+
+.PHONY: pyright
+pyright: install
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	@# the output also lists all modules; pyright ignores --pythonpath here and uses the python on the PATH
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=. $(BIN)/pyright --verifytypes dra_kit --ignoreexternal >$(VENV)/types.txt \

@@ -236,7 +236,7 @@ async def _entries(bench: Workbench, claim: ConformanceClaim) -> list[dict[str, 
 
 async def _reported(bench: Workbench, claim: ConformanceClaim) -> list[dict[str, Any]]:
     """Wait for the driver's entries in status.devices; return all entries, or nothing if it writes none in time."""
-    end = asyncio.get_running_loop().time() + _STATUS_SECONDS
+    end = asyncio.get_running_loop().time() + bench.patience(_STATUS_SECONDS)
     while asyncio.get_running_loop().time() < end:
         found = await _entries(bench, claim)
         if any(entry["driver"] == bench.driver for entry in found):
@@ -312,7 +312,7 @@ async def l2(bench: Workbench) -> None:
     (socket / "taken").mkdir(parents=True)
     try:
         instance = await bench.subject.start()
-        if await instance.wait(_EXIT_SECONDS):
+        if await instance.wait(bench.patience(_EXIT_SECONDS)):
             return
         taken = len(bench.kubelet.sockets()) == 0
     finally:
@@ -320,6 +320,8 @@ async def l2(bench: Workbench) -> None:
     try:
         await bench.register()
     except CheckBlocked:
+        if not instance.alive:
+            return  # it has exited, later than others
         output = bench.last_output()
         await end_driver(bench)
         where = "the path of its registration socket was taken" if taken else "one of its paths was taken"
@@ -359,7 +361,7 @@ async def l3(bench: Workbench) -> None:
         await _require_served(bench, claim, newer, expected, "after the first process was stopped, the second one")
         if newer.socket not in bench.kubelet.sockets():
             raise CheckFailure(f"the process that was stopped removed {newer.socket}, which is the other one's")
-        await asyncio.sleep(bench.profile.steady_after)
+        await bench.quiet()
         after = {item["metadata"]["name"]: item["metadata"]["uid"] for item in await own_slices(bench)}
         if changed := [name for name in before if after.get(name) != before[name]]:
             raise CheckFailure("slices were deleted or created again during the update: " + shown(changed))

@@ -164,14 +164,18 @@ async def h4(bench: Workbench) -> None:
     for _ in range(_QUIET_CALLS):
         async with _stream(bench, HEALTH_SERVICES[-1]) as stream:
             try:
-                await stream.report(SETTLE_SECONDS)
+                await stream.report()
             except CheckFailure as failure:
                 if "Unimplemented" not in failure.evidence[0]:
                     raise
             else:
                 raise CheckFailure(f"{HEALTH_SERVICES[-1]} is not advertised, and answers with a report")
-    new = [line for line in _lines(bench)[before:] if "NodeWatchResources" in line or "nimplemented" in line]
-    if len(new) > 1:
+
+    def new_lines() -> list[str]:
+        return [line for line in _lines(bench)[before:] if "NodeWatchResources" in line or "nimplemented" in line]
+
+    if await bench.until(lambda: len(new_lines()) > 1, bench.patience(SETTLE_SECONDS)):
+        new = new_lines()
         raise CheckFailure(f"{_QUIET_CALLS} calls were logged {len(new)} times", *new)
 
 
@@ -229,6 +233,14 @@ class _MetadataFile(Struct, frozen=True):
     host: Path
     container: PurePosixPath
 
+    def text(self) -> str:
+        """Return its content.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return self.host.read_text(encoding="utf-8")
+
     def documents(self) -> list[dict[str, Any]]:
         """Return its documents.
 
@@ -236,19 +248,29 @@ class _MetadataFile(Struct, frozen=True):
             ValueError: it is not a stream of JSON objects.
             OSError: it cannot be read.
         """
-        text, decoder, found = self.host.read_text(encoding="utf-8"), json.JSONDecoder(), []
-        while text := text.strip():
-            document, end = decoder.raw_decode(text)
-            if not isinstance(document, dict):
-                raise ValueError(f"a document is {document!r:.80}, expected an object")  # noqa: TRY004 - of the text
-            found.append(document)
-            text = text[end:]
-        return found
+        return _documents(self.text())
 
-    def generation(self) -> int:
-        """Return the generation of its first document; 0 without one or if it has none."""
-        documents = self.documents()
-        return int((documents[0].get("metadata") or {}).get("generation") or 0) if documents else 0
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    """Return the documents of a metadata file.
+
+    Raises:
+        ValueError: it is not a stream of JSON objects.
+    """
+    decoder, found = json.JSONDecoder(), []
+    while text := text.strip():
+        document, end = decoder.raw_decode(text)
+        if not isinstance(document, dict):
+            raise ValueError(f"a document is {document!r:.80}, expected an object")  # noqa: TRY004 - of the text
+        found.append(document)
+        text = text[end:]
+    return found
+
+
+def _generation(text: str) -> int:
+    """Return the generation of the first document of a metadata file; 0 without one or if it has none."""
+    documents = _documents(text)
+    return int((documents[0].get("metadata") or {}).get("generation") or 0) if documents else 0
 
 
 async def _files(bench: Workbench, claim: ConformanceClaim) -> list[_MetadataFile]:
@@ -349,10 +371,11 @@ async def m3(bench: Workbench) -> None:
     async with bench.claims() as (claim,):
         file = (await _files(bench, claim))[0]
         try:
-            before, generation = file.host.read_text(encoding="utf-8"), file.generation()
-            if not await bench.until(lambda: file.host.read_text(encoding="utf-8") != before, seconds):
+            before = file.text()
+            generation = _generation(before)
+            if not await bench.until(lambda: file.text() != before, seconds):
                 raise CheckFailure(f"{file.host} has not changed within {seconds:g} s after the prepare", before)
-            after = file.generation()
+            after = _generation(file.text())
         except (OSError, ValueError) as error:
             raise CheckBlocked(f"{file.host}: {error}; see M2 and M4") from None
         if not (generation and after):
@@ -381,7 +404,7 @@ async def m4(bench: Workbench) -> None:
         try:
             for _ in range(_READS):
                 await bench.prepare(claim)
-            await asyncio.sleep(SETTLE_SECONDS / 2)  # updates without a call
+            await asyncio.sleep(bench.patience(SETTLE_SECONDS / 2))  # updates without a call
         finally:
             ended.set()
             await reader

@@ -38,6 +38,7 @@ STANDARD_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's root directory in a container that mounts the simulated one there."""
 POLL: Final = 0.02
 """Seconds between two looks for sockets, files and objects."""
+_NOTIFY_ATTEMPTS: Final = 3
 
 _SAMPLE: Final = re.compile(
     r"^(plugin_manager_total_plugins|dra_grpc_operations_duration_seconds_count)\{(.*)\} ([0-9.eE+]+)", re.MULTILINE
@@ -127,14 +128,23 @@ class ConformanceKubelet:
         return info
 
     async def notify(self, socket: Path, *, error: str = "") -> str:
-        """Call NotifyRegistrationStatus, negative with an error; return the text of the error of the call, or ""."""
+        """Call NotifyRegistrationStatus, negative with an error; return the text of the error of the call, or "".
+
+        A call that misses its deadline is repeated, because the machine may be busy.
+        """
         started, problem = time.monotonic(), ""
         async with open_channel(str(socket)) as channel:
             status = pb.RegistrationStatus(plugin_registered=not error, error=error)
-            try:
-                await pb_grpc.RegistrationStub(channel).NotifyRegistrationStatus(status, timeout=NOTIFY_TIMEOUT)
-            except grpc.aio.AioRpcError as failure:
-                problem = rpc_error_text(failure)
+            for _ in range(_NOTIFY_ATTEMPTS):
+                try:
+                    await pb_grpc.RegistrationStub(channel).NotifyRegistrationStatus(status, timeout=NOTIFY_TIMEOUT)
+                except grpc.aio.AioRpcError as failure:
+                    problem = rpc_error_text(failure)
+                    if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        continue
+                else:
+                    problem = ""
+                break
         sent = f"plugin_registered: {str(not error).lower()}" + (f', error: "{error}"' if error else "")
         self._record("NotifyRegistrationStatus", sent, problem or "ok", started)
         return problem
@@ -268,6 +278,12 @@ def shown_answer(answer: ClaimAnswer) -> str:
         for device in answer.devices
     ]
     return " and ".join(devices) or "no devices"
+
+
+def missed_deadline(error: KubeletError) -> bool:
+    """Return whether a call failed only because the driver did not answer in time."""
+    cause = error.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def connects(path: str) -> bool:

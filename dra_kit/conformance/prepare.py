@@ -27,8 +27,8 @@ from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT, SUPPORTED_SERVICES, ClaimAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
-HELD_SECONDS: Final = 1.0
-"""Seconds that a call waits for an API server that does not answer."""
+HELD_SECONDS: Final = 3.0
+"""Seconds that a call waits for an API server that does not answer: it must have come so far by then."""
 _KILL_AFTER: Final = (0.005, 0.03)
 
 
@@ -243,7 +243,7 @@ async def p11(bench: Workbench) -> None:
     async with bench.claims() as (claim,):
         with bench.cluster.gate.held():
             try:
-                await bench.kubelet.prepare([claim.reference], timeout=HELD_SECONDS)
+                await bench.kubelet.prepare([claim.reference], timeout=bench.patience(HELD_SECONDS))
             except KubeletError as error:
                 missed = str(error)
             else:
@@ -486,7 +486,7 @@ async def kill_during_prepare(bench: Workbench, claim: ConformanceClaim, delay: 
     if delay is None:
         with bench.cluster.gate.held():
             task = asyncio.create_task(call())
-            await asyncio.sleep(HELD_SECONDS / 2)
+            await asyncio.sleep(bench.patience(HELD_SECONDS))
             await bench.subject.kill()
     else:
         task = asyncio.create_task(call())
@@ -554,15 +554,16 @@ async def u5(bench: Workbench) -> None:
         before = bench.cdi_devices()
         with bench.cluster.gate.held():
             try:
-                await bench.kubelet.prepare([claim.reference], timeout=HELD_SECONDS)
+                await bench.kubelet.prepare([claim.reference], timeout=bench.patience(HELD_SECONDS))
             except KubeletError:
                 released = asyncio.create_task(_released(bench, claim))
-                await asyncio.sleep(HELD_SECONDS)  # it may wait for the call, which waits for the API server
+                # it may wait for the call, which waits for the API server
+                await asyncio.sleep(bench.patience(HELD_SECONDS))
             else:
                 raise CheckNotApplicable("the driver prepares claims without asking the API server")
         if problem := await released:
             raise CheckFailure("unprepare after a prepare that missed its deadline", problem)
-        if await bench.until(lambda: bool(bench.cdi_devices() - before), SETTLE_SECONDS):
+        if await bench.until(lambda: bool(bench.cdi_devices() - before), bench.patience(SETTLE_SECONDS)):
             raise CheckFailure(
                 "a prepare missed its deadline, and the claim was unprepared",
                 f"after that, these CDI devices appeared: {shown(bench.cdi_devices() - before)}",

@@ -140,7 +140,7 @@ class DriverProfile(_Model):
         environment: variables of the driver's environment; ``{project}`` in a value is the folder of the profile.
         orphans_within: seconds after which the driver releases a claim that was deleted without an unprepare.
         start_within: seconds in which the driver registers and publishes its devices.
-        steady_after: seconds after its start in which the driver may still write its slices.
+        steady_after: seconds without a write of slices, after which the driver must not write them without a reason.
         restored_within: seconds in which the driver restores slices that others change.
         without_devices: variables, like ``environment``, with which the driver finds no device; None if there are none.
         metadata_updated_within: seconds after a prepare in which the driver updates device metadata; None for never.

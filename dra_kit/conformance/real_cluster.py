@@ -36,7 +36,7 @@ from dra_kit.conformance.cluster import newest
 from dra_kit.conformance.kubelet import KubeletMetrics, is_prepared, runs
 from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
 from dra_kit.conformance.runner import CheckOutcome, ConformanceReport, RunProgress, judged
-from dra_kit.conformance.slices import problems_of_pools, require_same_slices, shown_slice, versions_of
+from dra_kit.conformance.slices import problems_of_pools, require_same_slices, shown_slice, steady_versions, versions_of
 from dra_kit.conformance.workbench import CheckBlocked, CheckFailure, CheckNotApplicable, DriverUnknown
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubelet.cdi.spec import SpecEdits
@@ -586,8 +586,7 @@ async def c2(bench: ClusterBench) -> None:
         problems += [*problems_of_pools(found), *map(shown_slice, found)]
     if problems:
         raise CheckFailure(*problems)
-    await asyncio.sleep(bench.profile.steady_after)
-    before = versions_of(await bench.slices())
+    before = await steady_versions(bench.slices, bench.profile)
     await asyncio.sleep(STEADY_SECONDS)
     after = versions_of(await bench.slices())
     require_same_slices(before, after, f"slices changed in {STEADY_SECONDS:g} s without a claim of this run")

@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from dra_kit.conformance.kubelet import POLL, STANDARD_ROOT, connects
+from dra_kit.conformance.kubelet import POLL, STANDARD_ROOT, connects, missed_deadline
 from dra_kit.conformance.workbench import CheckBlocked, CheckFailure, CheckFunction, CheckNotApplicable, Workbench
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin_client import HEALTH_SERVICES, SUPPORTED_SERVICES, PluginInfo
@@ -20,7 +20,8 @@ from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME_MAX: Final = 63  # k8s.io/api resource/v1, DriverNameMaxLength
 _REJECTION: Final = "rejected by the conformance check R5"
-_NOTICE_SECONDS: Final = 5.0
+_NOTICE_SECONDS: Final = 10.0
+_ATTEMPTS: Final = 5  # of a call that must be answered within a second; a busy machine misses it now and then
 
 
 async def r1(bench: Workbench) -> None:
@@ -78,10 +79,15 @@ async def r3(bench: Workbench) -> None:
 
 
 async def _answers(bench: Workbench, socket: Path, when: str) -> PluginInfo:
-    try:
-        return await bench.kubelet.get_info(socket)
-    except KubeletError as error:
-        raise CheckFailure(f"GetInfo failed {when}", str(error), *bench.last_output()) from None
+    problem = ""
+    for _ in range(_ATTEMPTS):
+        try:
+            return await bench.kubelet.get_info(socket)
+        except KubeletError as error:
+            problem = str(error)
+            if not missed_deadline(error):
+                break
+    raise CheckFailure(f"GetInfo failed {when}", problem, *bench.last_output())
 
 
 async def r4(bench: Workbench) -> None:
@@ -107,7 +113,7 @@ async def r5(bench: Workbench) -> None:
     def visible() -> bool:
         return not instance.alive or _REJECTION in instance.output()
 
-    if not await bench.until(visible, _NOTICE_SECONDS):
+    if not await bench.until(visible, bench.patience(_NOTICE_SECONDS)):
         raise CheckFailure(
             f"sent: {bench.kubelet.calls[-1]}", "the driver neither logged the text, nor returned an error, nor exited",
             *bench.last_output(),

@@ -6,12 +6,13 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.client.resources import RESOURCE_SLICES
 from dra_kit.conformance.cluster import FOREIGN_DRIVER, newest
+from dra_kit.conformance.profile import DriverProfile
 from dra_kit.conformance.workbench import (
     SETTLE_SECONDS,
     CheckBlocked,
@@ -31,7 +32,6 @@ CACHE_SECONDS: Final = 65.0
 STEADY_SECONDS: Final = 5.0
 """Seconds in which a driver that has nothing to do is watched."""
 _POLL: Final = 0.1
-_LOOKS: Final = 10
 _MORE_SECONDS: Final = 0.5  # between the first and the last pool that a driver publishes at its start
 _DEVICES_MAX, _DEVICES_MAX_WITH_MORE, _COUNTER_SETS_MAX = 128, 64, 8  # k8s.io/api resource/v1
 _LIST_FIELDS: Final = frozenset({"ints", "bools", "strings", "versions"})
@@ -58,12 +58,16 @@ async def published(bench: Workbench) -> list[dict[str, Any]]:
         CheckBlocked: there are none.
     """
     await bench.devices()
-    found = await own_slices(bench)
-    for _ in range(_LOOKS):
-        await asyncio.sleep(_MORE_SECONDS)
-        before, found = found, await own_slices(bench)
-        if names_of(before) == names_of(found):
+    found, since = await own_slices(bench), time.monotonic()
+    end = since + bench.profile.restored_within
+    while bench.settled != bench.subject.starts and (now := time.monotonic()) < end:
+        if now - since > bench.patience(_MORE_SECONDS):
+            bench.settled = bench.subject.starts
             break
+        await asyncio.sleep(_POLL)
+        before, found = found, await own_slices(bench)
+        if names_of(before) != names_of(found):
+            since = time.monotonic()
     if not found:
         raise CheckBlocked("\n".join([f"driver {bench.driver} publishes no slices", *bench.last_output()]))
     return found
@@ -82,6 +86,27 @@ def versions_of(slices: Iterable[Slice]) -> dict[str, str]:
     """Return UID and resource version of slices by name."""
     return {item["metadata"]["name"]: f"{item['metadata']['uid']} {item['metadata']['resourceVersion']}"
             for item in slices}  # fmt: skip
+
+
+async def steady_versions(
+    read: Callable[[], Awaitable[list[dict[str, Any]]]], profile: DriverProfile
+) -> dict[str, str]:
+    """Return the versions of slices when they have not changed for ``steadyAfter`` seconds.
+
+    Args:
+        read: returns the slices.
+        profile: of the driver. If the slices still change ``restoredWithin`` seconds later, the last versions are
+            returned.
+    """
+    since = time.monotonic()
+    end = since + profile.steady_after + profile.restored_within
+    found = versions_of(await read())
+    while since + profile.steady_after > (now := time.monotonic()) <= end:
+        await asyncio.sleep(_MORE_SECONDS)
+        before, found = found, versions_of(await read())
+        if found != before:
+            since = now
+    return found
 
 
 def shown_slice(item: Slice) -> str:
@@ -183,17 +208,24 @@ async def s1(bench: Workbench) -> None:
 async def s2(bench: Workbench) -> None:
     """Watch for writes while nothing changes."""
     await published(bench)
-    await asyncio.sleep(bench.profile.steady_after)
     await _require_no_writes(bench, "nothing had changed")
 
 
 async def _require_no_writes(bench: Workbench, when: str, allowed: int = 0) -> None:
-    known, before = len(bench.cluster.writes.tried), bench.cluster.slice_writes()  # S7 and S8 look at all of them
-    await asyncio.sleep(STEADY_SECONDS)
+    """Wait until the driver is quiet, and watch it then.
+
+    Raises:
+        CheckFailure: it never is, or it writes again.
+    """
+    before, began = bench.cluster.slice_writes(), time.monotonic()
+    if await bench.quiet():
+        before, began = bench.cluster.slice_writes(), time.monotonic()
+        seconds = bench.patience(STEADY_SECONDS)
+        await bench.until(lambda: bench.cluster.slice_writes() > before + allowed, seconds)
     if (count := bench.cluster.slice_writes() - before) > allowed:
         raise CheckFailure(
-            f"{count} write requests for slices in {STEADY_SECONDS:g} s, although {when}",
-            *(f"written: {shown_slice(item)}" for item in [*bench.cluster.writes.tried][known:][:5]),
+            f"{count} write requests for slices in {time.monotonic() - began:.0f} s, although {when}",
+            *(f"written: {shown_slice(item)}" for item in [*bench.cluster.writes.tried][-count:][:5]),
         )
 
 
@@ -201,13 +233,11 @@ async def s3(bench: Workbench) -> None:
     """Compare slices before and after a restart."""
     bench.require_start()
     await published(bench)
-    await asyncio.sleep(bench.profile.steady_after)
-    before = versions_of(await own_slices(bench))
-    await asyncio.sleep(SETTLE_SECONDS)
-    if versions_of(await own_slices(bench)) != before:
+    if not await bench.quiet(SETTLE_SECONDS):
         raise CheckBlocked("slices are written without a restart, too: see S2")
+    before = versions_of(await own_slices(bench))
     await bench.restart(kill=True)
-    await asyncio.sleep(bench.profile.steady_after)
+    await bench.quiet(SETTLE_SECONDS)
     require_same_slices(before, versions_of(await own_slices(bench)), "the driver was killed and started again")
 
 
@@ -337,7 +367,6 @@ async def s9(bench: Workbench) -> None:
     api.release = plain
     try:
         instance = await bench.start()
-        await asyncio.sleep(bench.profile.steady_after)
         await _require_no_writes(bench, f"the API server drops {shown(fields)}", _AGAIN_AND_AGAIN)
         output = instance.output().casefold()
         if "drop" not in output and not any(field.casefold() in output for field in fields):
@@ -374,13 +403,16 @@ async def s10(bench: Workbench) -> None:
     rejected = bench.cluster.writes.rejected
     with bench.cluster.writes.rejecting(pool, _REJECTION):
         for item in before:
-            await delete_slice(bench, item)
+            if item not in others:
+                await delete_slice(bench, item)
         what = f"all slices were deleted, and the API server rejects those of pool {pool}"
-        await _require_restored(bench, others, what)
         if not await bench.until(lambda: bench.cluster.writes.rejected > rejected, bench.profile.restored_within):
             await end_driver(bench)
             raise CheckBlocked(f"{what}; the driver does not try to write them: see S4")
-        if not await bench.until(lambda: _reported(bench), SETTLE_SECONDS):
+        for item in others:  # only now: it could restore them before it gets to the rejected pool
+            await delete_slice(bench, item)
+        await _require_restored(bench, others, what)
+        if not await bench.until(lambda: _reported(bench), bench.patience(SETTLE_SECONDS)):
             raise CheckFailure(what, f"the log does not have the reason {_REJECTION!r}", *bench.last_output())
     await _require_restored(bench, before, f"{what}; after that, it accepts them again")
 
@@ -405,7 +437,7 @@ async def s11(bench: Workbench) -> None:
         _require_times(before, _times(await own_slices(bench)), "a slice was edited, and the driver repaired it")
     if bench.subject.can_start:
         await bench.restart(kill=True)
-        await asyncio.sleep(bench.profile.steady_after)
+        await bench.quiet()
         _require_times(before, _times(await own_slices(bench)), "the driver was killed and started again")
 
 
@@ -435,17 +467,17 @@ async def s12(bench: Workbench) -> None:
         words = [f"{name}={value}" for name, value in variables.items()]
         await bench.subject.start(prefix=["env", *words])
         await bench.register()
-        await asyncio.sleep(bench.profile.steady_after)
-        end = time.monotonic() + bench.profile.restored_within
-        while names_of(slices := await own_slices(bench)):
+        end = time.monotonic() + bench.profile.steady_after + bench.profile.restored_within
+        while names_of(await own_slices(bench)):
             if time.monotonic() > end:
                 raise CheckBlocked(f"started with {' '.join(words)}, the driver publishes devices: see withoutDevices")
             await asyncio.sleep(_POLL)
+        await _require_no_writes(bench, "the driver has no devices")
+        slices = await own_slices(bench)
         pools = Counter(item["spec"]["pool"]["name"] for item in slices)
         if several := [pool for pool, count in pools.items() if count > 1]:
             raise CheckFailure(f"pools without devices have several slices: {shown(several)}",
                                *map(shown_slice, slices))  # fmt: skip
-        await _require_no_writes(bench, "the driver has no devices")
     finally:
         await end_driver(bench)
 
@@ -464,7 +496,7 @@ async def s13(bench: Workbench) -> None:
         await _restored(bench, names_of(own))
         if bench.subject.can_start:
             await bench.restart(kill=True)
-        await asyncio.sleep(max(SETTLE_SECONDS, bench.profile.steady_after))
+        await bench.quiet(SETTLE_SECONDS)
         after = {name: version for name, version in versions_of(await bench.cluster.slices()).items() if name in before}
         require_same_slices(
             before, after, f"slices of driver {FOREIGN_DRIVER} and of node {_OTHER_NODE} were there when the driver "
@@ -494,10 +526,12 @@ async def s14(bench: Workbench) -> None:
     """Stop the driver, and watch its slices."""
     bench.require_start()
     await published(bench)
+    await bench.quiet()
     await bench.subject.stop()
+    writes = bench.cluster.slice_writes()  # at once: those that follow come after the end of the process
+    before = versions_of(await own_slices(bench))
     await bench.kubelet.forget()
-    before, writes = versions_of(await own_slices(bench)), bench.cluster.slice_writes()
-    if await bench.until(lambda: bench.cluster.slice_writes() > writes, SETTLE_SECONDS):
+    if await bench.until(lambda: bench.cluster.slice_writes() > writes, bench.patience(SETTLE_SECONDS)):
         after = versions_of(await own_slices(bench))
         when = "the driver's process has exited, and slices are written"
         require_same_slices(before, after, when)

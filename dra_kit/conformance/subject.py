@@ -171,6 +171,10 @@ class DriverUnderTest:
         command: starts it; None if it is started by others, and then it can be neither stopped nor restarted.
         places: of the node.
         environment: further variables of its environment.
+
+    Attributes:
+        instances: the processes that were started here and not ended, oldest first.
+        starts: how many processes were started here.
     """
 
     def __init__(
@@ -179,7 +183,7 @@ class DriverUnderTest:
         self._command = command
         self._places = places
         self._environment = dict(environment or {})
-        self._started = 0
+        self.starts: int = 0
         self.instances: list[DriverInstance] = []
 
     @property
@@ -223,8 +227,8 @@ class DriverUnderTest:
             raise ConfigurationError("the driver is started by others; use --command to let dra-kit start it")
         known = self._places.placeholders(pod_uid)
         words = [*prefix, *self._command.arguments(known)]
-        self._started += 1
-        log = self._places.logs / f"driver-{self._started}.log"
+        self.starts += 1
+        log = self._places.logs / f"driver-{self.starts}.log"
         with log.open("wb") as output:
             try:
                 process = await asyncio.create_subprocess_exec(

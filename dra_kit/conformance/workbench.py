@@ -22,6 +22,7 @@ EVIDENCE_LINES: Final = 10
 """At most so many lines of evidence for one check."""
 SETTLE_SECONDS: Final = 2.0
 """Seconds in which work that a driver does after an answer would show."""
+_PACE_MAX: Final = 15.0
 _NOT_STARTED_HERE: Final = "dra-kit did not start the driver; use a TARGET or --command"
 
 
@@ -63,6 +64,7 @@ class Workbench:
 
     Attributes:
         driver: name of the driver; empty until it has registered.
+        settled: :attr:`DriverUnderTest.starts` when the driver was last seen to have published all pools; -1 before.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class Workbench:
         self.kubelet = kubelet
         self.subject = subject
         self.driver: str = profile.driver or ""
+        self.settled: int = -1
         self._leftovers: list[ClaimReference] = []
+        self._pace = 0.0
 
     # --- the driver
 
@@ -119,9 +123,11 @@ class Workbench:
         Raises:
             CheckBlocked: it does not register; the text has its last output.
         """
+        began = time.monotonic()
         instance = await self.subject.start(pod_uid, prefix=prefix)
         await self.register()
-        await self.devices()
+        if await self.devices():
+            self._pace = max(self._pace, min(time.monotonic() - began, _PACE_MAX))
         return instance
 
     async def register(self, *, ignore: Sequence[Path] = ()) -> RegisteredPlugin:
@@ -154,6 +160,34 @@ class Workbench:
         await (self.subject.kill() if kill else self.subject.stop())
         await self.kubelet.forget()
         return await self.start(prefix=prefix)
+
+    def patience(self, seconds: float) -> float:
+        """Return how many seconds to watch for what a driver may still do.
+
+        They are at least as many as its slowest start took, up to 15: a driver on a busy machine does everything later.
+        """
+        return max(seconds, self._pace)
+
+    async def quiet(self, at_least: float = 0.0) -> bool:
+        """Wait until the driver has written no slices for ``steadyAfter`` seconds.
+
+        Args:
+            at_least: seconds without writes, if ``steadyAfter`` is less.
+
+        Returns:
+            False if it still writes ``restoredWithin`` seconds later.
+        """
+        seconds = self.patience(max(self.profile.steady_after, at_least))
+        since = time.monotonic()
+        end = since + seconds + self.profile.restored_within
+        writes = self.cluster.slice_writes()
+        while (now := time.monotonic()) - since < seconds:
+            if now > end:
+                return False
+            await asyncio.sleep(POLL)
+            if (count := self.cluster.slice_writes()) != writes:
+                writes, since = count, time.monotonic()
+        return True
 
     def last_output(self) -> list[str]:
         """Return the last lines that the driver wrote, for evidence."""

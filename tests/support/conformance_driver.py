@@ -3,7 +3,8 @@
 It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is right. Each other fault has the id of the
 check that finds it; ``shared`` is a right driver with one socket for both services, and ``cached`` one that misses the
 deletion of a slice right after it was written, as Go's helper did. In a real cluster, some faults are found by other
-checks: ``tests/cluster/test_conformance.py`` says by which.
+checks: ``tests/cluster/test_conformance.py`` says by which. With the variable SLOW, each request to the API server
+takes so many seconds longer.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ DRIVER = "gpu.example.com"
 FAULT = sys.argv[1] if __name__ == "__main__" else "none"
 PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
-LEASE = 10
-CACHED_SECONDS = 6.0
+LEASE = 30
+SLOW = float(os.environ.get("SLOW", "0"))
+CACHED_SECONDS = 30.0
+FORGOTTEN_SECONDS = 60.0  # S5: after an update
 KEPT_SECONDS = 30.0  # longer than a pod may take to end
 TAINT = {"key": f"{DRIVER}/hot", "effect": "NoSchedule"}
 METADATA = "/var/run/kubernetes.io/dra-device-attributes"
@@ -100,8 +103,9 @@ class Api:
         if "token" in self._user:
             headers["Authorization"] = f"Bearer {self._user['token']}"
         data = json.dumps(body).encode() if body else None
+        time.sleep(SLOW)
         request = urllib.request.Request(self._server + path, data, headers, method=method or None)  # noqa: S310
-        with urllib.request.urlopen(request, context=self._tls, timeout=20) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=self._tls, timeout=60) as answer:  # noqa: S310
             found: dict[str, Any] = json.load(answer)
         return found
 
@@ -564,9 +568,9 @@ class Publisher:
         self._updated[name] = time.monotonic()
 
     def _create(self, name: str, spec: dict[str, Any]) -> None:
-        if has("S5") and time.monotonic() - self._updated.get(name, -60.0) < 10.0:
+        if has("S5") and time.monotonic() - self._updated.get(name, -FORGOTTEN_SECONDS) < FORGOTTEN_SECONDS:
             self._lost.add(name)
-        if has("cached") and time.monotonic() - self._stored.get(name, -60.0) < CACHED_SECONDS:
+        if has("cached") and time.monotonic() - self._stored.get(name, -CACHED_SECONDS) < CACHED_SECONDS:
             self._lost.add(name)
         if name in self._lost:
             return
@@ -627,6 +631,7 @@ class Publisher:
         """Write a slice when the driver's process has gone that got SIGTERM."""
         while Path(f"/proc/{parent}").exists():
             time.sleep(0.02)
+        time.sleep(0.2)  # until all have seen the end
         if ended.exists():
             self._api.call(self._api.resource(f"resourceslices/{self._node}-{DRIVER}"), method="DELETE")
 
@@ -756,7 +761,7 @@ def start_servers(api: Api, registrar: Path, endpoint: Path, parts: list[Any]) -
     registration_part = Registration(api, str(endpoint))
     if has("R9"):
         servers = [serve(registrar, registration_part)]
-        time.sleep(1.0)
+        time.sleep(5.0)
         return [*servers, serve(endpoint, *parts)]
     return [serve(endpoint, *parts), serve(registrar, registration_part)]
 

@@ -118,17 +118,20 @@ def test_bash_completes_commands(shell: Path) -> None:
     assert completed(shell, "dra-kit", "") == sorted(COMMANDS)
 
 
+@pytest.mark.processes
 def test_bash_completes_options_and_their_values(shell: Path) -> None:
     assert completed(shell, "dra-kit", "lint", "--dr") == ["--driver"]
     assert completed(shell, "dra-kit", "lint", "--format", "") == ["text", "github", "json"]
     assert completed(shell, "dra-kit", "completion", "") == ["bash", "zsh", "fish"]
 
 
+@pytest.mark.processes
 def test_bash_completes_files(shell: Path) -> None:
     assert completed(shell, "dra-kit", "lint", "cl") == ["compopt default", ""]
     assert completed(shell, "dra-kit", "node", "./dr") == ["compopt default", ""]
 
 
+@pytest.mark.processes
 def test_bash_completes_subcommands_and_kinds(shell: Path) -> None:
     assert completed(shell, "dra-kit", "sandbox", "do") == ["down"]
     assert completed(shell, "dra-kit", "explain", "p") == ["pod"]
@@ -136,11 +139,13 @@ def test_bash_completes_subcommands_and_kinds(shell: Path) -> None:
     assert completed(shell, "dra-kit", "sandbox", ".", "do") == ["compopt default", ""]
 
 
+@pytest.mark.processes
 def test_bash_completes_folders_next_to_subcommands(shell: Path) -> None:
     (shell / "demo").mkdir()
     assert completed(shell, "dra-kit", "sandbox", "d") == ["down", "demo"]
 
 
+@pytest.mark.processes
 def test_completion_does_not_load_the_driver(shell: Path) -> None:
     (shell / "driver.py").write_text("raise SystemExit('it was loaded')\n")
     assert "--node-name" in completed(shell, "dra-kit", "node", "./driver.py", "--n")

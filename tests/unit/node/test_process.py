@@ -370,6 +370,7 @@ PIZZERIA = """
 """
 
 
+@pytest.mark.processes
 async def test_process_serves_without_generated_models_and_exits_on_sigterm(node: Node) -> None:
     lunch = node.claim()
     async with process(node, PIZZERIA) as running:
@@ -387,6 +388,7 @@ async def test_process_serves_without_generated_models_and_exits_on_sigterm(node
     assert not troubles(node)
 
 
+@pytest.mark.processes
 async def test_process_serves_probes_at_the_configured_address(node: Node) -> None:
     with kept_free() as port:
 
@@ -405,6 +407,7 @@ async def test_process_serves_probes_at_the_configured_address(node: Node) -> No
     assert not troubles(node)
 
 
+@pytest.mark.processes
 async def test_killed_process_keeps_its_answers(node: Node) -> None:
     claims = [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(10)]
     async with process(node, PIZZERIA) as running:
@@ -418,6 +421,7 @@ async def test_killed_process_keeps_its_answers(node: Node) -> None:
         assert node.is_clean()
 
 
+@pytest.mark.processes
 async def test_error_at_runtime_stops_the_process_with_its_code(node: Node) -> None:
     (node.root / "plugins_registry").mkdir(exist_ok=True)
     (node.root / "plugins_registry" / f"{DRIVER}-reg.sock").write_text("")
@@ -427,6 +431,7 @@ async def test_error_at_runtime_stops_the_process_with_its_code(node: Node) -> N
     assert failed["code"] == "socket-path-taken"
 
 
+@pytest.mark.processes
 async def test_logs_name_claim_and_pod(node: Node) -> None:
     lunch = node.claim(reserved_for=["guest"])
     async with process(node, PIZZERIA) as running:
