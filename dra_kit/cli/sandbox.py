@@ -249,7 +249,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="seconds for the pods of -f, and for each step of a story",
 )
 @click.option("--keep", is_flag=True, help="keep everything running at the end, until Ctrl-C")
-@click.option("--ui", is_flag=True, help="serve a page that shows devices, pods and events; implies --keep")
+@click.option("--ui", is_flag=True, help="serve a page that shows devices, pods and events, until Ctrl-C")
 @click.option(
     "--ui-port",
     type=click.IntRange(0, 65535),
