@@ -122,7 +122,7 @@ def on_this_kernel(example: Example) -> Example:
     if not example.link or has_link(example.link):
         return example
     why = f"this kernel has no network interfaces of type {example.link}"
-    return msgspec.structs.replace(example, outcome="waits", says="does not match", why=why)
+    return msgspec.structs.replace(example, outcome="waits", says="is Pending", why=why)
 
 
 @cache
