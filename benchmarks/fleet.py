@@ -40,8 +40,8 @@ from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.slices import NodeScope, SliceWatch
 from dra_kit.slices.publisher import CHECK_EVERY, Publisher
-from tests.cluster.find import find
-from tests.cluster.plane import start
+from tests.cluster.find import NotFound, find
+from tests.cluster.plane import PlaneError, start
 
 DRIVER = "bench.example.com"
 DEVICES = 8  # per node
@@ -436,7 +436,10 @@ def measure() -> Sequence[Row]:
 
 def measure_cluster() -> Sequence[Row]:
     """The rows of a real control plane: it is the judge of what an administrator sees."""
-    small, large = fleet(SMALL, cluster=True), fleet(LARGE, cluster=True)
+    try:
+        small, large = fleet(SMALL, cluster=True), fleet(LARGE, cluster=True)
+    except (NotFound, PlaneError) as error:
+        raise SystemExit(f"no figures without a real control plane: {error}") from None
     started = sum(large.requests.values())
     print(f"processors: {os.cpu_count()}, load: {os.getloadavg()[0]:.1f}; requests at start: {large.requests}")
     name = f"kube-apiserver, {LARGE} nodes"

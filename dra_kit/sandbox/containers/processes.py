@@ -31,7 +31,7 @@ from msgspec import Struct
 from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import DeviceNode, SpecEdits
 from dra_kit.sandbox.containers import reaper
-from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, raise_loopback
+from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, interface_names, raise_loopback
 from dra_kit.sandbox.containers.runtime import VolumeMount
 
 _ABOVE: Final = Path(reaper.__file__).parents[len(reaper.__name__.split(".")) - 1]
@@ -602,7 +602,7 @@ class NetworkNamespace:
     def _names(self) -> tuple[str, ...]:
         def enter() -> tuple[str, ...]:
             check(_LIBC.setns(self._descriptor, NEW_NETWORK))
-            return tuple(name for _, name in socket.if_nameindex())
+            return tuple(interface_names())
 
         return _in_thread(enter)
 

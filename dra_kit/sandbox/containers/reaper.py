@@ -56,6 +56,7 @@ from dra_kit.sandbox.containers.mounts import (
     enter_container,
     enter_namespaces,
     enter_node,
+    interface_names,
     probe,
     raise_loopback,
     run_in,
@@ -171,7 +172,7 @@ class Reaper:
             if not path:
                 path = self._make_network()
             with self._network(path):
-                names = [name for _, name in socket.if_nameindex()]
+                names = interface_names()
         except OSError as error:
             number = error.errno or errno.EINVAL
         self._send({"network": order["network"], "path": path, "interfaces": names, "errno": number})

@@ -647,9 +647,7 @@ async def test_killed_holder_is_replaced(short: Path) -> None:
 def test_nothing_is_left_of_a_sandbox_that_was_killed() -> None:
     program = textwrap.dedent("""
         import asyncio
-        from dra_kit.kubelet.nri import Plugin
-from dra_kit.kubelet.nri import messages as pb
-from dra_kit.kubernetes.resource.objects import PodReference
+        from dra_kit.kubernetes.resource.objects import PodReference
         from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
         from dra_kit.sandbox.containers.runtime import ContainerConfig
         async def main():
