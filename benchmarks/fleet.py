@@ -2,6 +2,7 @@
 
 Each node is the part of the node role that speaks with the API server: its publisher, its watch (kopf in its own
 thread), and the reader of claims. All nodes are in one process. The API server is the embedded one, in another process.
+With ``--cluster``, it is a real control plane's, with TLS; what it needs when idle is subtracted.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -17,8 +19,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +32,25 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.client.api import Client
-from dra_kit.client.credentials import Connection, Credentials
+from dra_kit.client.credentials import Connection, Credentials, load_credentials
+from dra_kit.client.resources import NODES, RESOURCE_CLAIMS
+from dra_kit.client.transport import ClientRequest
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.slices import NodeScope, SliceWatch
 from dra_kit.slices.publisher import CHECK_EVERY, Publisher
+from tests.cluster.find import NotFound, find
+from tests.cluster.plane import PlaneError, start
 
 DRIVER = "bench.example.com"
 DEVICES = 8  # per node
 SMALL, LARGE = 100, 1000
 TURNS = 2  # of both sizes
+_OPEN = "apiserver_longrunning_requests"
+_SAMPLE = re.compile(rf"^(apiserver_request_total|{_OPEN})\{{(.*)\}} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_SETTLE = 5.0
 AT_ONCE = 50
 """Nodes that start at the same time: more in one process keep each other waiting, until their requests time out."""
 CHANGES = 40  # of one device each, on different nodes
@@ -55,11 +65,30 @@ class Server:
     Attributes:
         pid: of the process.
         directory: of its ``socket``, which takes any number of connections, and its ``kubeconfig``.
+        nodes: how many it has.
     """
 
-    def __init__(self, pid: int, directory: Path) -> None:
+    def __init__(self, pid: int, directory: Path, nodes: int) -> None:
         self.pid = pid
         self.directory = directory
+        self.nodes = nodes
+
+    idle = 0.0
+    """Processor time that it needs without clients, in each second."""
+
+    async def settle(self) -> None:
+        """Wait until no request has come for a second."""
+        before = await self.requests()
+        while True:
+            await asyncio.sleep(1)
+            now = await self.requests()
+            if now == before:
+                return
+            before = now
+
+    async def claims(self) -> list[ClaimReference]:
+        """Return the first claim of each node."""
+        return [claim_of(number, 0) for number in range(self.nodes)]
 
     async def requests(self, agent: str = "") -> Counter[str]:
         """Return the requests for objects so far as ``verb resource``, of clients whose name contains ``agent``."""
@@ -74,9 +103,84 @@ class Server:
                 found[f"{verb} {resource}"] += number
         return found
 
-    @property
-    def credentials(self) -> Credentials:
+    async def credentials(self) -> Credentials:
         return Credentials(Connection("http://localhost", socket=str(self.directory / "socket")))
+
+
+class KubeServer(Server):
+    """A real kube-apiserver; ``directory`` is its kubeconfig."""
+
+    async def settle(self) -> None:
+        """Wait some seconds: its metrics take more of its processor time than a request."""
+        await asyncio.sleep(_SETTLE)
+
+    async def measure_idle(self) -> None:
+        """Find out what it needs without clients: its controllers have seen the new nodes meanwhile."""
+        await asyncio.sleep(_SETTLE)
+        cpu = cpu_seconds(self.pid)
+        await asyncio.sleep(_SETTLE)
+        self.idle = (cpu_seconds(self.pid) - cpu) / _SETTLE
+
+    async def fill(self) -> None:
+        """Create the nodes, and an allocated claim of each."""
+        limit = asyncio.Semaphore(AT_ONCE)
+        async with Client(await self.credentials(), user_agent="bench") as client:
+
+            async def one(number: int) -> None:
+                async with limit:
+                    await client.create(NODES, _node(number))
+                    claim = _claim(number, 0)
+                    created = await client.create(RESOURCE_CLAIMS, claim, claim["metadata"]["namespace"])
+                    await client.update(RESOURCE_CLAIMS, created | {"status": claim["status"]}, subresource="status")
+
+            await asyncio.gather(*map(one, range(self.nodes)))
+
+    async def claims(self) -> list[ClaimReference]:
+        async with Client(await self.credentials(), user_agent="bench") as client:
+            listed = await client.list(RESOURCE_CLAIMS)
+        uids = {item["metadata"]["name"]: item["metadata"]["uid"] for item in listed.items}
+        return [replace(claim, uid=uids[claim.name]) for claim in await super().claims()]
+
+    async def requests(self, agent: str = "") -> Counter[str]:
+        del agent
+        async with Client(await self.credentials(), user_agent="bench") as client:
+            answer = await client.exchange(replace(ClientRequest.of_path("/metrics"), accept="text/plain"))
+        found: Counter[str] = Counter()
+        for name, labels, value in _SAMPLE.findall(answer.text.decode()):
+            label = dict(_LABEL.findall(labels))
+            verb, resource = label["verb"].lower(), label["resource"]
+            # a watch is counted when it ends; before, it is one of those that are open
+            is_current = (verb == "watch") == (name == _OPEN)
+            if is_current and (resource == "resourceslices" or (verb, resource) == ("get", "nodes")):
+                found[f"{verb} {resource}"] += int(float(value))
+        return found
+
+    async def credentials(self) -> Credentials:
+        return await load_credentials(self.directory)
+
+
+@contextmanager
+def real(nodes: int) -> Iterator[KubeServer]:
+    """Run a real control plane with so many nodes, and an allocated claim of each.
+
+    Raises:
+        NotFound: there is none on this machine.
+        PlaneError: it does not start.
+    """
+    with start(replace(find(), node=False)) as plane:
+        port = (asyncio.run(load_credentials(plane.kubeconfig))).connection.server.rpartition(":")[2]
+        server = KubeServer(_process_with(f"--secure-port={port}"), plane.kubeconfig, nodes)
+        asyncio.run(server.fill())
+        yield server
+
+
+def _process_with(argument: str) -> int:
+    """Return the process that was started with an argument."""
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and argument.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                return int(folder.name)
+    raise SystemExit(f"no process was started with {argument}")
 
 
 @contextmanager
@@ -89,7 +193,7 @@ def served(directory: Path, nodes: int, claims: int = 1) -> Iterator[Server]:
                 if process.poll() is not None:
                     raise SystemExit("the API server ended by itself")
                 time.sleep(0.02)
-            yield Server(process.pid, directory)
+            yield Server(process.pid, directory, nodes)
         finally:
             process.terminate()
 
@@ -162,8 +266,8 @@ def _claim(node: int, device: int) -> dict[str, Any]:
 class FleetNode:
     """The part of a node that speaks with the API server."""
 
-    def __init__(self, credentials: Credentials, number: int) -> None:
-        self._number = number
+    def __init__(self, credentials: Credentials, number: int, claim: ClaimReference) -> None:
+        self._claim = claim
         self._credentials = credentials
         self._client = Client(credentials, user_agent=f"{DRIVER} dra-kit/node")
         name = f"node-{number}"
@@ -191,7 +295,7 @@ class FleetNode:
 
     async def read_claim(self) -> None:
         """GET the claim of this node, as for a prepare."""
-        await self._reader.fetch(claim_of(self._number, 0))
+        await self._reader.fetch(self._claim)
 
 
 @dataclass
@@ -217,54 +321,66 @@ class Figures:
     idle: list[int]
 
 
-def run_fleet(directory: str, pid: int, nodes: int, idle: float) -> None:
+def run_fleet(directory: str, pid: int, nodes: int, idle: float, *, cluster: bool) -> None:
     """Measure one fleet, in a process of its own, and print the figures."""
-    print(json.dumps(vars(asyncio.run(_measured(Server(pid, Path(directory)), nodes, idle)))), flush=True)
+    server = (KubeServer if cluster else Server)(pid, Path(directory), nodes)
+    print(json.dumps(vars(asyncio.run(_measured(server, idle)))), flush=True)
     os._exit(0)  # the threads of a thousand watches are not worth a wait
 
 
-async def _measured(server: Server, nodes: int, idle: float) -> Figures:
-    fleet = [FleetNode(server.credentials, number) for number in range(nodes)]
-    cpu, begun = cpu_seconds(server.pid), time.monotonic()
+class _Meter:
+    """The API server's processor time from now on, in milliseconds, without that of an idle one."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._cpu, self._begun = server, cpu_seconds(server.pid), time.monotonic()
+
+    def read(self) -> float:
+        idle = self._server.idle * (time.monotonic() - self._begun)
+        return (cpu_seconds(self._server.pid) - self._cpu - idle) * 1000
+
+
+async def _measured(server: Server, idle: float) -> Figures:
+    nodes, credentials = server.nodes, await server.credentials()
+    fleet = [FleetNode(credentials, number, claim) for number, claim in enumerate(await server.claims())]
+    if isinstance(server, KubeServer):
+        await server.measure_idle()
+    before = await server.requests()
+    meter, begun = _Meter(server), time.monotonic()
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def start(node: FleetNode) -> None:
         async with limit:
             await node.start()
 
+    async def read(node: FleetNode) -> None:
+        async with (
+            limit if isinstance(server, KubeServer) else nullcontext()
+        ):  # new connections with TLS keep each other waiting
+            await node.read_claim()
+
     await asyncio.gather(*map(start, fleet))
-    while (await server.requests())["watch resourceslices"] < nodes:  # noqa: ASYNC110 - another process counts
+    while (await server.requests() - before)["watch resourceslices"] < nodes:  # noqa: ASYNC110 - another process counts
         await asyncio.sleep(0.1)
     seconds = time.monotonic() - begun
-    requests = await _settled(server)
-    started = (cpu_seconds(server.pid) - cpu) / nodes * 1000
+    await server.settle()
+    started = meter.read() / nodes
+    requests = await server.requests()
 
-    cpu = cpu_seconds(server.pid)
+    meter = _Meter(server)
     for node in fleet[:: nodes // CHANGES][:CHANGES]:
         node.change()
         await node.publisher.up_to_date.wait()
-    after = await _settled(server)
-    change, change_requests = (cpu_seconds(server.pid) - cpu) / CHANGES * 1000, after - requests
+    await server.settle()
+    change, change_requests = meter.read() / CHANGES, await server.requests() - requests
 
-    cpu = cpu_seconds(server.pid)
+    meter = _Meter(server)
     for _ in range(3):
-        await asyncio.gather(*(node.read_claim() for node in fleet))
-    get = (cpu_seconds(server.pid) - cpu) / nodes / 3 * 1000
+        await asyncio.gather(*map(read, fleet))
+    get = meter.read() / nodes / 3
+    at_start = {key: number / nodes for key, number in (requests - before).items()}
     return Figures(
-        seconds, started, {key: number / nodes for key, number in requests.items()},
-        change, change_requests.total() / CHANGES, get, await _per_second(server, idle),
-    )  # fmt: skip
-
-
-async def _settled(server: Server) -> Counter[str]:
-    """Wait until no request has come for a second; return all so far."""
-    before = await server.requests()
-    while True:
-        await asyncio.sleep(1)
-        now = await server.requests()
-        if now == before:
-            return now
-        before = now
+        seconds, started, at_start, change, change_requests.total() / CHANGES, get, await _per_second(server, idle)
+    )
 
 
 async def _per_second(server: Server, seconds: float) -> list[int]:
@@ -278,10 +394,14 @@ async def _per_second(server: Server, seconds: float) -> list[int]:
     return found
 
 
-def fleet(nodes: int, idle: float = 0.0) -> Figures:
+def fleet(nodes: int, idle: float = 0.0, *, cluster: bool = False) -> Figures:
     """Measure one fleet at one API server; both are new."""
-    with tempfile.TemporaryDirectory() as directory, served(Path(directory), nodes) as server:
-        code = f"from benchmarks.fleet import run_fleet; run_fleet({directory!r}, {server.pid}, {nodes}, {idle})"
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        real(nodes) if cluster else served(Path(directory), nodes) as server,
+    ):
+        arguments = f"{str(server.directory)!r}, {server.pid}, {nodes}, {idle}, cluster={cluster}"
+        code = f"from benchmarks.fleet import run_fleet; run_fleet({arguments})"
         done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, timeout=600)
     return Figures(**json.loads(done.stdout))
 
@@ -320,5 +440,30 @@ def measure() -> Sequence[Row]:
     ]
 
 
+def measure_cluster() -> Sequence[Row]:
+    """The rows of a real control plane: it is the judge of what an administrator sees."""
+    try:
+        small, large = fleet(SMALL, cluster=True), fleet(LARGE, cluster=True)
+    except (NotFound, PlaneError) as error:
+        raise SystemExit(f"no figures without a real control plane: {error}") from None
+    started = sum(large.requests.values())
+    print(f"processors: {os.cpu_count()}, load: {os.getloadavg()[0]:.1f}; requests at start: {large.requests}")
+    name = f"kube-apiserver, {LARGE} nodes"
+    return [
+        Row(f"{name}, {AT_ONCE} at once: until all publish and watch", large.seconds, "s", None),
+        Row(f"{name}: requests for objects at start, per node", started, "", 7),
+        Row(f"{name}: the same by that of {SMALL}", started / sum(small.requests.values()), "times", 1.1),
+        Row(f"{name}: its CPU at start, per node", large.server, "ms", None),
+        Row(f"{name}: the same by that of {SMALL}", large.server / small.server, "times", GROWTH),
+        Row(f"{name}: requests for one change of one", large.change_requests, "", 2.5),
+        Row(f"{name}: its CPU for it", large.change, "ms", None),
+        Row(f"{name}: its CPU for the GET of a claim", large.get, "ms", None),
+        Row(f"{name}: the same by that of {SMALL}", large.get / small.get, "times", GROWTH),
+    ]
+
+
 if __name__ == "__main__":
+    if "--cluster" in sys.argv[1:]:
+        sys.argv.remove("--cluster")
+        measure = measure_cluster
     sys.exit(part("python -m benchmarks.fleet", __doc__, measure))

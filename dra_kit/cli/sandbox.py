@@ -249,7 +249,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="seconds for the pods of -f, and for each step of a story",
 )
 @click.option("--keep", is_flag=True, help="keep everything running at the end, until Ctrl-C")
-@click.option("--ui", is_flag=True, help="serve a page that shows devices, pods and events; implies --keep")
+@click.option("--ui", is_flag=True, help="serve a page that shows devices, pods and events, until Ctrl-C")
 @click.option(
     "--ui-port",
     type=click.IntRange(0, 65535),
@@ -276,9 +276,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="serve API versions that are off by default, such as resource.k8s.io/v1beta1=true",
 )
 @click.option(
-    "--network-namespaces",
-    is_flag=True,
-    help="give pods network namespaces, for hooks that move interfaces; only root can create them",
+    "--network-namespaces/--no-network-namespaces",
+    default=None,
+    help="give pods network namespaces, for hooks that move interfaces; the default on nodes with namespaces that run "
+    "no TARGET; elsewhere, only root can create them",
 )
 @click.option(
     "--containers",

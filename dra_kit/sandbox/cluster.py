@@ -71,7 +71,9 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
             run, ``NAME`` is a setting that only one of them has; ``DRIVER.NAME`` is a setting of that driver.
         roles: run the drivers' roles; if False, they are run outside the sandbox.
         accounts: the service accounts that the roles run as; None for the administrator.
-        network_namespaces: give pods network namespaces instead of files that stand for them; only root can.
+        network_namespaces: give pods network namespaces instead of files that stand for them; only root can, except on
+            nodes with namespaces. None gives them to pods of nodes with namespaces, unless the sandbox runs drivers
+            itself, whose hardware may be simulated.
         shapes: capacity and labels of Nodes, by node name; ``*`` is every node.
         node_namespaces: give each node a mount and network namespace for its programs and containers. None gives it to
             nodes that run programs of others, or have files, if this machine allows it.
@@ -95,7 +97,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     edited: tuple[str, ...] = ()
     roles: bool = True
     accounts: RoleAccounts | None = None
-    network_namespaces: bool = False
+    network_namespaces: bool | None = None
     shapes: Mapping[str, NodeShape] = field(default_factory=dict)
     node_namespaces: bool | None = None
     containers: Literal["process", "podman"] = "process"
@@ -179,6 +181,7 @@ class Sandbox:
         self.namespaces: str = ""
         """What node namespaces, or their absence, mean for programs on nodes; empty if it does not matter."""
         self._has_namespaces = False
+        self._network_namespaces = self._settings.network_namespaces
         self._podman = ""
         self._addresses = node_addresses(self._settings.nodes)
         self.beginning: str = ""
@@ -322,6 +325,8 @@ class Sandbox:
         if refusal is not None and (wanted or self._settings.node_files):
             raise refusal
         self._has_namespaces = wanted is not False and refusal is None
+        if self._network_namespaces is None:
+            self._network_namespaces = self._has_namespaces and not self.drivers
         if self._has_namespaces:
             self.namespaces = (
                 "each node has its own mounts and network: its directories are at /var/lib/kubelet and /var/run/cdi"
@@ -354,7 +359,7 @@ class Sandbox:
             observer=self._acted,
             intake=self._intake,
             shape=node_shape(self._settings.shapes, name),
-            network_namespaces=self._settings.network_namespaces,
+            network_namespaces=bool(self._network_namespaces),
             namespace=self._namespace_of(name),
             podman=self._podman,
             images=self.images,

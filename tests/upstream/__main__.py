@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -33,7 +34,10 @@ _SANDBOX_SECONDS: Final = 300.0
 
 
 class Example(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is expected of manifests of a driver: files, values of its chart, further flags, a text that is said."""
+    """What is expected of manifests of a driver: files, values of its chart, further flags, a text that is said.
+
+    With ``link``, it needs a network interface of this type, which not every kernel can create: its pod waits, then.
+    """
 
     files: tuple[str, ...]
     values: Mapping[str, Any] = {}
@@ -41,6 +45,7 @@ class Example(Struct, frozen=True, forbid_unknown_fields=True):
     outcome: str = "runs"
     says: str = ""
     why: str = ""
+    link: str = ""
 
 
 class UpstreamDriver(Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +58,7 @@ class UpstreamDriver(Struct, frozen=True, forbid_unknown_fields=True):
     hardware: str = ""
     values: Mapping[str, Any] = {}
     judge: str = ""
+    repository: str = ""  # by default, the name
 
 
 def load_drivers() -> dict[str, UpstreamDriver]:
@@ -67,7 +73,7 @@ class Place:
     def __init__(self, name: str, driver: UpstreamDriver, sources: Path, scratch: Path) -> None:
         self._sources = sources.absolute()
         self._places = {
-            "sources": self._sources / name,
+            "sources": self._sources / (driver.repository or name),
             "image": self._sources / "images" / name,
             "images": self._sources / "images",
             "around": self._sources,
@@ -98,7 +104,7 @@ class Place:
 
 def commands(driver: UpstreamDriver, place: Place, scratch: Path) -> Iterator[tuple[Example, list[str]]]:
     """Yield the command for each of the driver's examples."""
-    for number, example in enumerate(driver.examples):
+    for number, example in enumerate(map(on_this_kernel, driver.examples)):
         words = place.words(driver.sandbox)
         if driver.values or example.values:
             file = scratch / f"values-{number}.yaml"
@@ -107,8 +113,26 @@ def commands(driver: UpstreamDriver, place: Place, scratch: Path) -> Iterator[tu
         if example.outcome != "runs":
             words += ["--timeout", "20"]
         words += place.words(example.flags)
-        files = [place.filled(f"{{sources}}/{file}") for file in example.files]
+        files = [place.filled(file if file.startswith("{") else f"{{sources}}/{file}") for file in example.files]
         yield example, ["sandbox", *words, *(word for file in files for word in ("-f", file))]
+
+
+def on_this_kernel(example: Example) -> Example:
+    """Return what is expected of an example here: it waits if this kernel has no such network interfaces."""
+    if not example.link or has_link(example.link):
+        return example
+    why = f"this kernel has no network interfaces of type {example.link}"
+    return msgspec.structs.replace(example, outcome="waits", says="is Pending", why=why)
+
+
+@cache
+def has_link(kind: str) -> bool:
+    """Return whether this kernel creates network interfaces of a type, in a namespace of their own."""
+    words = ["unshare", "-rn", "ip", "link", "add", "probe0", "type", kind]
+    try:
+        return not subprocess.run(words, capture_output=True, check=False).returncode
+    except OSError:
+        return False
 
 
 def problem(example: Example, code: int, output: str) -> str:

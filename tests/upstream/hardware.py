@@ -5,6 +5,7 @@ What is in them is documented by the kernel (``Documentation/ABI``), or read by 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ _SOCKETS: Final = 2
 _AMD: Final = "0x1002"  # PCI-SIG's ID of the vendor
 _GPUS: Final = 2
 _PARTITIONS: Final = 2  # of each GPU, besides the one that stands for the GPU itself
+
+_FUNCTIONS: Final = 2  # virtual ones, of each accelerator
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:
@@ -90,5 +93,41 @@ def amd_gpus(folder: Path) -> None:
     _write(folder, files)
 
 
-MAKERS: Final[Mapping[str, Callable[[Path], None]]] = {"cpus": cpus, "amd-gpus": amd_gpus}
+def qat(folder: Path) -> None:
+    """Two accelerators of Intel's QuickAssist, each with two virtual functions; ``folder`` is the root folder."""
+    files = {"dev/vfio/vfio": "", "sys/bus/pci/drivers/vfio-pci/bind": "", "sys/bus/pci/drivers/vfio-pci/unbind": ""}
+    links: dict[str, str] = {}
+    group = 350
+    for bus, services in (("6b", "sym;asym"), ("70", "dc")):
+        root, address = f"sys/devices/pci0000:{bus}", f"0000:{bus}:00.0"
+        files |= {
+            f"{root}/{address}/{name}": text
+            for name, text in {
+                "qat/state": "up",
+                "qat/cfg_services": services,
+                "sriov_numvfs": str(_FUNCTIONS),
+                "sriov_totalvfs": str(_FUNCTIONS),
+            }.items()
+        }
+        links[f"sys/bus/pci/drivers/4xxx/{address}"] = f"{root}/{address}"
+        links[f"sys/bus/pci/devices/{address}"] = f"{root}/{address}"
+        for number in range(_FUNCTIONS):
+            function = f"{root}/0000:{bus}:00.{number + 1}"
+            files |= {f"{function}/driver_override": "", f"dev/vfio/{group}": ""}
+            files[f"sys/kernel/iommu_groups/{group}/type"] = "DMA"
+            links |= {
+                f"sys/bus/pci/devices/{Path(function).name}": function,
+                f"{root}/{address}/virtfn{number}": function,
+                f"{function}/driver": "sys/bus/pci/drivers/vfio-pci",
+                f"{function}/iommu_group": f"sys/kernel/iommu_groups/{group}",
+            }
+            group += 1
+    _write(folder, files)
+    for name, target in links.items():
+        link = folder / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(folder / target, link.parent))
+
+
+MAKERS: Final[Mapping[str, Callable[[Path], None]]] = {"cpus": cpus, "amd-gpus": amd_gpus, "qat": qat}
 """What fills a folder, by the name of the hardware."""

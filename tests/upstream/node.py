@@ -64,7 +64,8 @@ def enter(cdi: str, places: Sequence[str]) -> None:
             os._exit(1)
 
     words = [sys.executable, "-m", "tests.upstream.node", "--serve", str(socket)]
-    runtime = subprocess.Popen(words, preexec_fn=end_with_parent)  # noqa: PLW1509 - there is one thread
+    # signals to the driver's group are not for the runtime, whose end would end the driver in another way
+    runtime = subprocess.Popen(words, start_new_session=True, preexec_fn=end_with_parent)  # noqa: PLW1509 - one thread
     wait_for_runtime(runtime, socket, _START_SECONDS)
     folder.rmdir()
 

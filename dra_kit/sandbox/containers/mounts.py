@@ -62,6 +62,7 @@ _SET_FLAGS: Final = 0x8914
 _UP: Final = 1
 _HOSTNAME_MAX: Final = 64  # bytes, <linux/utsname.h>
 _LOOPBACK: Final = b"lo"
+_MOST_INTERFACES: Final = 1000
 
 
 class MountError(OSError):
@@ -131,6 +132,11 @@ def raise_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         flags = struct.unpack("16sh14x", fcntl.ioctl(control, _GET_FLAGS, struct.pack("16sh14x", _LOOPBACK, 0)))[1]
         fcntl.ioctl(control, _SET_FLAGS, struct.pack("16sh14x", _LOOPBACK, flags | _UP))
+
+
+def interface_names() -> list[str]:
+    """Return the names of interfaces in the network namespace, a thousand at most, in readable characters."""
+    return [os.fsencode(name).decode(errors="replace") for _, name in socket.if_nameindex()[:_MOST_INTERFACES]]
 
 
 def set_hostname(name: str) -> None:

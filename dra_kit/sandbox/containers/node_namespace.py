@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
@@ -21,7 +22,15 @@ from msgspec import Struct, field
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 from dra_kit.process.connections import relay
-from dra_kit.sandbox.containers.processes import ReaperClient, enter_arguments, probe_arguments
+from dra_kit.sandbox.containers.processes import (
+    NetworkFile,
+    NetworkNamespace,
+    PodNetwork,
+    ReaperClient,
+    enter_arguments,
+    probe_arguments,
+    socket_in,
+)
 from dra_kit.text import did_you_mean
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -37,6 +46,10 @@ SYSFS: Final = "/sys"
 LOCALHOST: Final = "127.0.0.1"
 """The address of nodes that share the network of this machine."""
 _ALIASES: Final = {"/run": "/var/run"}
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""Both directions of a connection."""
+Connect = Callable[[], Awaitable[Streams]]
+"""Opens a connection."""
 
 
 class NodePlaces(Struct, frozen=True):
@@ -211,13 +224,13 @@ class NodeNamespace:
             return Path(f"/proc/{self._processes.process}/root{os.path.realpath(found)}")
         return found
 
-    async def connect(self, port: int, host: str = LOCALHOST) -> socket.socket:
-        """Return a connection to a port in the network of the node.
+    async def connect(self, port: int, host: str = LOCALHOST, *, network: str = "") -> socket.socket:
+        """Return a connection to a port in the network of the node, or in that of a pod, given by its path.
 
         Raises:
             OSError: no program listens there.
         """
-        found = await self._open_socket()
+        found = await self._open_socket(network)
         try:
             await asyncio.get_running_loop().sock_connect(found, (host, port))
         except BaseException:
@@ -225,22 +238,35 @@ class NodeNamespace:
             raise
         return found
 
-    def expose(self, ports: Collection[int]) -> None:
-        """Let clients of this machine reach these ports at the address of the node, and no others."""
+    async def open_network(self) -> PodNamespace:
+        """Return a new network for a pod, in which its containers reach the same ports of this machine.
+
+        Raises:
+            OSError: the kernel forbids it.
+        """
+        if self._processes is None:
+            raise OSError(errno.EIO, "the namespaces of the node are not open yet")
+        path, names = await self._processes.network()
+        return PodNamespace(self, self._processes, path, names)
+
+    def expose(self, ports: Collection[int], dial: Callable[[int], Awaitable[Streams]]) -> None:
+        """Let clients of this machine reach these ports at the address of the node, and no others.
+
+        Args:
+            ports: those of pods.
+            dial: connects with a port of a pod.
+        """
         for port in self._exposed.keys() - set(ports):
             server = self._exposed.pop(port)
             if server is not None:
                 server.close()
         for port in set(ports) - self._exposed.keys():
             self._exposed[port] = None
-            task = asyncio.get_running_loop().create_task(self._expose(port))
+            task = asyncio.get_running_loop().create_task(self._expose(port, partial(dial, port)))
             self._exposing.add(task)
             task.add_done_callback(self._exposing.discard)
 
-    async def _expose(self, port: int) -> None:
-        async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-            return await asyncio.open_connection(sock=await self.connect(port), limit=_BLOCK)
-
+    async def _expose(self, port: int, connect: Connect) -> None:
         try:
             server = await asyncio.start_server(self._connections.to(connect), self.address, port, limit=_BLOCK)
         except OSError as error:
@@ -254,6 +280,26 @@ class NodeNamespace:
         else:  # its pod is gone already
             server.close()
 
+    async def forward(self, network: str = "") -> list[asyncio.Server]:
+        """Forward the ports of this machine into the network of the node, or into that of a pod.
+
+        Raises:
+            OSError: a program listens at one already, or the network is gone.
+        """
+        servers: list[asyncio.Server] = []
+        try:
+            for port in self._ports:
+                listening = await self._open_socket(network)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.bind((LOCALHOST, port))
+                connect = partial(asyncio.open_connection, LOCALHOST, port, limit=_BLOCK)
+                servers.append(await asyncio.start_server(self._connections.to(connect), sock=listening, limit=_BLOCK))
+        except BaseException:
+            for server in servers:
+                server.close()
+            raise
+        return servers
+
     async def look(self, path: str, create: str, mode: int) -> int:
         """Return the mode of a path of the node; see :meth:`dra_kit.sandbox.containers.processes.ReaperClient.look`."""
         if self._processes is None:
@@ -263,10 +309,10 @@ class NodeNamespace:
     def _copy(self, path: str) -> Path:
         return self._places.directory / "files" / path.strip("/").replace("/", "-")
 
-    async def _open_socket(self) -> socket.socket:
+    async def _open_socket(self, network: str = "") -> socket.socket:
         if self._processes is None:
             raise SandboxError("the namespaces of the node are not open yet")
-        return await self._processes.open_socket(socket.AF_INET, socket.SOCK_STREAM)
+        return await self._processes.open_socket(socket.AF_INET, socket.SOCK_STREAM, network)
 
     async def _forward(self, former: asyncio.Task[None] | None) -> None:
         if former is not None:
@@ -274,18 +320,129 @@ class NodeNamespace:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        for port in self._ports:
-            listening = await self._open_socket()
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((LOCALHOST, port))
-            connect = partial(asyncio.open_connection, LOCALHOST, port, limit=_BLOCK)
-            self._servers.append(
-                await asyncio.start_server(self._connections.to(connect), sock=listening, limit=_BLOCK)
-            )
+        self._servers.extend(await self.forward())
 
 
-Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
-"""Opens a connection."""
+class PodNamespace:
+    """A network namespace of a pod, in the namespaces of its node; with them, it ends."""
+
+    is_real = True
+
+    def __init__(self, node: NodeNamespace, processes: ReaperClient, path: str, interfaces: tuple[str, ...]) -> None:
+        self.path: Path = Path(path)
+        self._node, self._processes = node, processes
+        self._from_start, self._now = interfaces, interfaces
+        self._holder = processes.process
+        self._servers: list[asyncio.Server] = []
+        self._refreshing = asyncio.Lock()
+
+    @property
+    def is_lost(self) -> bool:
+        """See :class:`dra_kit.sandbox.containers.processes.PodNetwork`."""
+        return self._processes.process != self._holder
+
+    async def refresh(self) -> None:
+        """See :class:`dra_kit.sandbox.containers.processes.PodNetwork`.
+
+        Raises:
+            OSError: it is gone, because the process that held it was killed.
+        """
+        async with self._refreshing:
+            _, self._now = await self._processes.network(str(self.path))
+            if self.interfaces() and not self._servers:
+                self._servers = await self._node.forward(str(self.path))
+
+    def interfaces(self) -> tuple[str, ...]:
+        """See :class:`dra_kit.sandbox.containers.processes.PodNetwork`."""
+        return tuple(name for name in self._now if name not in self._from_start)
+
+    def close(self) -> None:
+        """See :class:`dra_kit.sandbox.containers.processes.PodNetwork`."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        self._processes.leave_network(str(self.path))
+
+
+class PodNetworks:
+    """The networks of the pods of a node, by the ID of their sandbox.
+
+    Args:
+        directory: for files that stand for networks.
+        namespace: of the node; None if its containers share the network of this machine.
+        real: give each pod a network namespace, instead of a file that stands for it.
+    """
+
+    def __init__(self, directory: Path, namespace: NodeNamespace | None, *, real: bool) -> None:
+        self._directory, self._namespace, self._real = directory, namespace, real
+        self._networks: dict[str, PodNetwork] = {}
+
+    async def open(self, sandbox: str, *, is_used: bool) -> Path:
+        """Give a pod's sandbox a network, and return what hooks get as its network namespace.
+
+        Args:
+            sandbox: its ID.
+            is_used: there are hooks that may move interfaces; without them, a file will do.
+
+        Raises:
+            OSError: the kernel forbids it.
+            SandboxError: the same, for a pod that shares the network of this machine.
+        """
+        if not self._real or not is_used:
+            network: PodNetwork = NetworkFile(self._directory / sandbox)
+        elif self._namespace is None:
+            network = NetworkNamespace()
+        else:
+            network = await self._namespace.open_network()
+        self._networks[sandbox] = network
+        return network.path
+
+    async def refresh(self, sandbox: str) -> None:
+        """Find out which interfaces hooks have moved into the network of a sandbox.
+
+        Raises:
+            OSError: the network is gone.
+        """
+        if network := self._networks.get(sandbox):
+            await network.refresh()
+
+    def interfaces(self, sandbox: str) -> tuple[str, ...]:
+        """Return the names of the interfaces that hooks moved into the network of a sandbox."""
+        network = self._networks.get(sandbox)
+        return network.interfaces() if network else ()
+
+    def is_lost(self, sandbox: str) -> bool:
+        """Return whether the network of a sandbox is gone, because the process that held it was killed."""
+        network = self._networks.get(sandbox)
+        return network is not None and network.is_lost
+
+    def path(self, sandbox: str) -> str:
+        """Return the network namespace in which containers run; empty for that of their node."""
+        network = self._networks.get(sandbox)
+        return str(network.path) if network and network.is_real and network.interfaces() else ""
+
+    async def dial(self, sandbox: str, port: int) -> Streams:
+        """Connect to a port in the network of a sandbox.
+
+        Raises:
+            OSError: the connection is refused.
+        """
+        path = self.path(sandbox)
+        if self._namespace is not None:
+            return await asyncio.open_connection(sock=await self._namespace.connect(port, network=path))
+        connection = socket_in(path)
+        try:
+            await asyncio.get_running_loop().sock_connect(connection, (LOCALHOST, port))
+            return await asyncio.open_connection(sock=connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self, sandbox: str = "") -> None:
+        """Remove the network of a sandbox; all of them, if it is not given."""
+        for name in [sandbox] if sandbox else list(self._networks):
+            if network := self._networks.pop(name, None):
+                network.close()
 
 
 class RelayedConnections:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -24,7 +24,7 @@ from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference, containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.log import LIMIT, ContainerLog, OutputPipe, OutputReader
-from dra_kit.sandbox.containers.node_namespace import NodeNamespace
+from dra_kit.sandbox.containers.node_namespace import NodeNamespace, PodNetworks, Streams
 from dra_kit.sandbox.containers.nri import (
     REQUEST_TIMEOUT,
     HookAdjustment,
@@ -36,15 +36,13 @@ from dra_kit.sandbox.containers.nri import (
 )
 from dra_kit.sandbox.containers.processes import (
     MARK_VARIABLE,
-    NetworkFile,
+    START_LAYERS,
     NetworkNamespace,
-    PodNetwork,
     ReaperClient,
     device_order,
     image_environment,
     mount_error,
     mount_orders,
-    socket_in,
     start_failure,
     volume_order,
 )
@@ -74,7 +72,6 @@ _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
 _POLL: Final = 0.02
-_LOCALHOST: Final = "127.0.0.1"
 _UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 T = TypeVar("T")
 
@@ -140,7 +137,9 @@ class ProcessRuntime:
         nri_socket: where NRI plugins connect; None for no NRI.
         nri_timeout: seconds in which a plugin must answer.
         network_namespaces: give each pod a network namespace, instead of a file that stands for it. A container runs in
-            it if hooks have moved an interface there; it has no other network then.
+            it if hooks have moved an interface there; it has no other network then, but that it reaches the ports of
+            this machine which programs of its node reach. In the namespaces of a node, pods that start while there are
+            no NRI plugins still get a file.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
         namespace: what containers run in, which is opened with the runtime; None for this machine.
@@ -175,7 +174,6 @@ class ProcessRuntime:
         self._work: set[asyncio.Task[Any]] = set()
         self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
         self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
-        self._networks: dict[str, PodNetwork] = {}  # by ID of the sandbox
         self.network_namespaces: Final = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
@@ -190,6 +188,7 @@ class ProcessRuntime:
             directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
         directory.mkdir(parents=True, exist_ok=True)
         self._root = directory
+        self._networks = PodNetworks(directory / "netns", namespace, real=network_namespaces)
         self.namespace: NodeNamespace | None = namespace
         """The namespace of the node; None if containers share the mounts and the network of this machine."""
         self._processes = (
@@ -207,7 +206,7 @@ class ProcessRuntime:
             except BaseException:
                 await self.__aexit__()
                 raise
-        if self.network_namespaces:
+        if self.network_namespaces and self.namespace is None:
             NetworkNamespace().close()  # it may be forbidden
         if self.nri is not None:
             await self._stack.enter_async_context(self.nri)
@@ -222,12 +221,12 @@ class ProcessRuntime:
         await self._stack.aclose()
         while self._work:
             await asyncio.wait(self._work)
+        self._networks.close()
         if self.namespace is not None:
             await self.namespace.close()
         await self._processes.close()
         for container in self._containers.values():
             self._settle(container)
-        self._close_networks()
         shutil.rmtree(self._root, ignore_errors=True)
 
     @property
@@ -260,7 +259,7 @@ class ProcessRuntime:
     def has_sandbox(self, pod_uid: str) -> bool:
         """Return whether a pod has a sandbox in which containers can start."""
         sandbox = self._sandboxes.get(pod_uid)
-        return sandbox is not None and not sandbox.stopped
+        return sandbox is not None and not sandbox.stopped and not self._networks.is_lost(sandbox.id)
 
     async def stop_sandbox(self, pod_uid: str) -> None:
         """Stop a pod's sandbox, whose containers have ended; a no-op if it has none."""
@@ -323,22 +322,14 @@ class ProcessRuntime:
         once = container.config.stdin_once and not container.config.terminal
         return AttachedStreams(container.log, container.input, once=once)
 
-    async def dial(self, pod_uid: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def dial(self, pod_uid: str, port: int) -> Streams:
         """Connect to a port of a pod.
 
         Raises:
             OSError: the connection is refused.
         """
-        path = self._network_path(pod_uid)
-        if self.namespace is not None and not path:
-            return await asyncio.open_connection(sock=await self.namespace.connect(port))
-        connection = socket_in(path)
-        try:
-            await asyncio.get_running_loop().sock_connect(connection, (_LOCALHOST, port))
-            return await asyncio.open_connection(sock=connection)
-        except BaseException:
-            connection.close()
-            raise
+        sandbox = self._sandboxes.get(pod_uid)
+        return await self._networks.dial(sandbox.id if sandbox else "", port)
 
     def stop(self, container_id: str, grace: float) -> None:
         """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
@@ -416,7 +407,7 @@ class ProcessRuntime:
             self._settle(container)
         for container in self._containers.values():
             container.status = replace(container.status, before_boot=True)
-        self._close_networks()
+        self._networks.close()
         self._sandboxes.clear()
 
     # -- what the sandbox shows
@@ -489,12 +480,20 @@ class ProcessRuntime:
         return task
 
     async def _run_sandbox(self, config: SandboxConfig) -> None:
+        former = self._sandboxes.get(config.pod.uid)
+        if former is not None and not former.stopped:  # its network is lost
+            await self._stop_sandbox(replace(former, stopped=True))
         identity = secrets.token_hex(32)
         netns = None
         if not config.host_network:
-            file = self._root / "netns" / identity
-            network = NetworkNamespace() if self.network_namespaces else NetworkFile(file)
-            self._networks[identity], netns = network, network.path
+            # in the namespaces of a node, nothing but a hook can move an interface
+            wanted = self.namespace is None or (self.nri is not None and bool(self.nri.plugins))
+            try:
+                netns = await self._networks.open(identity, is_used=wanted)
+            except OSError as error:
+                raise KubeletError(
+                    f"failed to setup network for sandbox: failed to create network namespace: {error}"
+                ) from None
         sandbox = PodSandbox(identity, config, netns)
         if self.nri is not None:
             try:
@@ -505,20 +504,16 @@ class ProcessRuntime:
                 await self._inform(pb.REMOVE_POD_SANDBOX, stopped)
                 text = f"NRI RunPodSandbox failed: {error.message}"
                 raise KubeletError(rpc_error(error.code, text)) from None
+            with suppress(OSError):  # each container finds out again, and reports it
+                await self._networks.refresh(identity)
         self._sandboxes[config.pod.uid] = sandbox
 
     async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
         await self._inform(pb.STOP_POD_SANDBOX, sandbox)
-        if network := self._networks.pop(sandbox.id, None):
-            network.close()
+        self._networks.close(sandbox.id)
 
     def _interfaces(self, sandbox: PodSandbox) -> tuple[str, ...]:
-        network = self._networks.get(sandbox.id)
-        return sandbox.left if sandbox.stopped or network is None else network.interfaces()
-
-    def _close_networks(self) -> None:
-        while self._networks:
-            self._networks.popitem()[1].close()
+        return sandbox.left if sandbox.stopped else self._networks.interfaces(sandbox.id)
 
     def _announce(
         self, event: pb.Event.ValueType, sandbox: PodSandbox | None, container: Container | None = None
@@ -617,6 +612,13 @@ class ProcessRuntime:
 
     async def _start(self, identity: str, container: Container) -> None:
         config, command = container.config, container.config.command
+        sandbox = self._sandboxes.get(config.pod.uid)
+        if sandbox is not None:
+            try:
+                await self._networks.refresh(sandbox.id)
+            except OSError as error:
+                self._refuse(container, f"{START_LAYERS}network of the pod: {(error.strerror or str(error)).lower()}")
+                return
         in_node, image = self.namespace is not None, config.local_image
         beside = None if in_node else image
         # volumes that others share are this machine's: what is mounted in them would have to be seen here
@@ -642,7 +644,7 @@ class ProcessRuntime:
                 hostname=config.hostname if in_node else "",
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
-                network=self._network_path(config.pod.uid),
+                network=self._networks.path(sandbox.id) if sandbox else "",
             )
         finally:
             streams.close_child()
@@ -651,12 +653,6 @@ class ProcessRuntime:
         container.status = replace(container.status, edits_applied=in_node, stand_ins=result.stand_ins)
         if result.number:
             self._refuse(container, start_failure(command[0], result))
-
-    def _network_path(self, pod_uid: str) -> str:
-        """Return the network namespace in which containers of a pod run; empty for that of this machine."""
-        sandbox = self._sandboxes.get(pod_uid)
-        network = self._networks.get(sandbox.id) if sandbox else None
-        return str(network.path) if network is not None and network.is_real and network.interfaces() else ""
 
     def _refuse(self, container: Container, message: str) -> None:
         how = ContainerExit(_START_ERROR, "StartError", utc_now(), message=message)

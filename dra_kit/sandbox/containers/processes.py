@@ -31,7 +31,7 @@ from msgspec import Struct
 from dra_kit.errors import SandboxError
 from dra_kit.kubelet.cdi.spec import DeviceNode, SpecEdits
 from dra_kit.sandbox.containers import reaper
-from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, raise_loopback
+from dra_kit.sandbox.containers.mounts import NEW_NETWORK, check, interface_names, raise_loopback
 from dra_kit.sandbox.containers.runtime import VolumeMount
 
 _ABOVE: Final = Path(reaper.__file__).parents[len(reaper.__name__.split(".")) - 1]
@@ -108,8 +108,8 @@ class ReaperClient:
             if reason := message["ready"]:
                 raise SandboxError(reason)
 
-    async def open_socket(self, family: int, kind: int) -> socket.socket:
-        """Return a new socket in the network of the processes.
+    async def open_socket(self, family: int, kind: int, network: str = "") -> socket.socket:
+        """Return a new socket in the network of the processes, or in one of :meth:`network`.
 
         Raises:
             OSError: the reaper is gone.
@@ -118,13 +118,36 @@ class ReaperClient:
             raise OSError(errno.EIO, "the namespaces of the node are gone")
         identity = secrets.token_hex(8)
         answer = self._ask(identity)
-        self._order({"socket": identity, "family": int(family), "kind": int(kind)})
+        self._order({"socket": identity, "family": int(family), "kind": int(kind), "network": network})
         _, descriptor = await answer
         if descriptor is None:
             raise OSError(errno.EIO, "the namespaces of the node are gone")
         found = socket.socket(fileno=descriptor)
         found.setblocking(False)
         return found
+
+    async def network(self, path: str = "") -> tuple[str, tuple[str, ...]]:
+        """Return the path of a network namespace for a pod, and the names of the interfaces in it.
+
+        Args:
+            path: what an earlier call has returned; empty for a new one.
+
+        Raises:
+            OSError: the kernel forbids it, or the reaper that made it is gone.
+        """
+        if self._control is None:  # it was killed
+            self._start_reaper()
+        identity = secrets.token_hex(8)
+        answer = self._ask(identity)
+        self._order({"network": identity, "path": path})
+        message, _ = await answer
+        if number := message.get("errno", errno.EIO):
+            raise OSError(number, os.strerror(number), path)
+        return message["path"], tuple(message["interfaces"])
+
+    def leave_network(self, path: str) -> None:
+        """Let a network namespace end with the last process in it."""
+        self._order({"leave": path})
 
     async def look(self, path: str, create: str = "", mode: int = 0o755) -> int:
         """Return the mode of a file as the processes see it, with its type.
@@ -312,7 +335,8 @@ class ReaperClient:
         else:
             if message.get("ready") == "":
                 self._entered()
-            asked = self._asked.pop("ready" if "ready" in message else message.get("socket") or message["looked"], None)
+            kind = next(name for name in ("ready", "socket", "network", "looked") if name in message)
+            asked = self._asked.pop("ready" if kind == "ready" else message[kind], None)
             if asked is not None and not asked.done():
                 asked.set_result((message, descriptor))
             elif descriptor is not None:
@@ -497,14 +521,20 @@ class ProcessHandle:
         return bool(waiting.poll(max(0.0, seconds) * 1000))
 
 
-_LOOPBACK: Final = "lo"
-
-
 class PodNetwork(Protocol):
     """The network of a pod; ``path`` is what hooks get as its network namespace, ``is_real`` whether it is one."""
 
     path: Path
     is_real: bool
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is gone, because the process that held it was killed."""
+        ...
+
+    async def refresh(self) -> None:
+        """Find out which interfaces are in it, where this takes another process."""
+        ...
 
     def interfaces(self) -> tuple[str, ...]:
         """Return the names of the interfaces that hooks moved into it."""
@@ -519,11 +549,15 @@ class NetworkFile:
     """A file that stands for a network namespace: a driver with simulated hardware writes interfaces, a line each."""
 
     is_real = False
+    is_lost = False
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.touch()
         self.path = path
+
+    async def refresh(self) -> None:
+        """See :class:`PodNetwork`."""
 
     def interfaces(self) -> tuple[str, ...]:
         """See :class:`PodNetwork`."""
@@ -545,6 +579,7 @@ class NetworkNamespace:
     """
 
     is_real = True
+    is_lost = False
 
     def __init__(self) -> None:
         try:
@@ -555,13 +590,19 @@ class NetworkNamespace:
                 "--network-namespaces: then a file stands for each"
             ) from None
         self.path: Path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
+        self._from_start: tuple[str, ...] = self._names()
+
+    async def refresh(self) -> None:
+        """See :class:`PodNetwork`."""
 
     def interfaces(self) -> tuple[str, ...]:
         """See :class:`PodNetwork`."""
+        return tuple(name for name in self._names() if name not in self._from_start)
 
+    def _names(self) -> tuple[str, ...]:
         def enter() -> tuple[str, ...]:
             check(_LIBC.setns(self._descriptor, NEW_NETWORK))
-            return tuple(name for _, name in socket.if_nameindex() if name != _LOOPBACK)
+            return tuple(interface_names())
 
         return _in_thread(enter)
 

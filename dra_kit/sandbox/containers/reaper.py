@@ -21,9 +21,12 @@ alone. Where this machine does not let the reaper mount, the process starts with
 
 A reaper that is given the mounts of a node enters namespaces of its own first, so that all of its processes are in
 them. It says ``{"ready": error}`` then, with an empty text if it is there. In them, what cannot be mounted is an error;
-``{"socket": id, "family", "kind"}`` asks for a socket in the network, and ``{"look": id, "path", "create", "mode"}``
-for the ``{"looked": id, "mode", "errno"}`` of a file, which is created if ``create`` says ``file`` or ``directory`` and
-it does not exist.
+``{"socket": id, "family", "kind", "network"}`` asks for a socket in the network, and ``{"look": id, "path", "create",
+"mode"}`` for the ``{"looked": id, "mode", "errno"}`` of a file, which is created if ``create`` says ``file`` or
+``directory`` and it does not exist.
+
+``{"network": id, "path"}`` asks for the ``{"network": id, "path", "interfaces", "errno"}`` of a network namespace,
+which is a new one if ``path`` is empty; ``{"leave": path}`` lets it end with the last process in it.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ import socket
 import subprocess
 import sys
 import termios
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +56,9 @@ from dra_kit.sandbox.containers.mounts import (
     enter_container,
     enter_namespaces,
     enter_node,
+    interface_names,
     probe,
+    raise_loopback,
     run_in,
 )
 
@@ -72,6 +78,7 @@ class Reaper:
         self._node: MountNamespace | None = None
         self._ids: dict[int, str] = {}  # by process ID of the main process, which is that of its group
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._networks: dict[str, int] = {}  # descriptors of network namespaces, by their path
         self._wakeup, signal_end = socket.socketpair()
         self._wakeup.setblocking(False)
         signal_end.setblocking(False)
@@ -127,8 +134,15 @@ class Reaper:
             self._start(order, descriptors)
             return
         if "socket" in order:
-            with socket.socket(order["family"], order["kind"]) as made:
-                socket.send_fds(self._control, [json.dumps({"socket": order["socket"]}).encode()], [made.fileno()])
+            self._open_socket(order)
+            return
+        if "network" in order:
+            self._look_into_network(order)
+            return
+        if "leave" in order:
+            descriptor = self._networks.pop(order["leave"], None)
+            if descriptor is not None:
+                os.close(descriptor)
             return
         if "look" in order:
             self._look(order)
@@ -141,6 +155,56 @@ class Reaper:
                     _kill_group(process)
                 else:
                     os.kill(process, order["number"])
+
+    def _open_socket(self, order: dict[str, Any]) -> None:
+        answer, made = json.dumps({"socket": order["socket"]}).encode(), None
+        with suppress(OSError), self._network(order["network"]):  # without a socket, the answer says that it failed
+            made = socket.socket(order["family"], order["kind"])
+        if made is None:
+            self._control.send(answer)
+            return
+        with made:
+            socket.send_fds(self._control, [answer], [made.fileno()])
+
+    def _look_into_network(self, order: dict[str, Any]) -> None:
+        path, names, number = order["path"], [], 0
+        try:
+            if not path:
+                path = self._make_network()
+            with self._network(path):
+                names = interface_names()
+        except OSError as error:
+            number = error.errno or errno.EINVAL
+        self._send({"network": order["network"], "path": path, "interfaces": names, "errno": number})
+
+    def _make_network(self) -> str:
+        """Make a network namespace, in which the loopback interface is up, as in a pod; return its path."""
+        with self._network("/proc/self/ns/net"):  # to return from the new one
+            check(self._libc.unshare(NEW_NETWORK))
+            raise_loopback()
+            descriptor = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        # programs of the node are of the same user namespace, so that they may follow it
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        self._networks[path] = descriptor
+        return path
+
+    @contextmanager
+    def _network(self, path: str) -> Iterator[None]:
+        """Be in a network namespace, given by its path; empty for that of this process."""
+        if not path:
+            yield
+            return
+        before = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            there = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                check(self._libc.setns(there, NEW_NETWORK))
+            finally:
+                os.close(there)
+            yield
+        finally:
+            check(self._libc.setns(before, NEW_NETWORK))
+            os.close(before)
 
     def _look(self, order: dict[str, Any]) -> None:
         path, mode, number = order["path"], 0, 0

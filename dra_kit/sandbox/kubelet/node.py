@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import errno
 import logging
 import os
 import platform
@@ -23,7 +24,7 @@ from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import containers, format_time, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.containers.images import ImageStore
-from dra_kit.sandbox.containers.node_namespace import NodePlaces
+from dra_kit.sandbox.containers.node_namespace import NodePlaces, Streams
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.kubelet.claim_manager import ClaimManager
 from dra_kit.sandbox.kubelet.container_starter import PodWorkerServices
@@ -281,7 +282,21 @@ class NodeKubelet:
                 for port in container.get("ports") or ()
                 if port.get("protocol", "TCP") == "TCP"
             )
-        namespace.expose(frozenset[int]().union(*self._ports.values()))
+        namespace.expose(frozenset[int]().union(*self._ports.values()), self._dial)
+
+    async def _dial(self, port: int) -> Streams:
+        """Connect to a port of the first pod that accepts: pods may have networks of their own.
+
+        Raises:
+            OSError: none of them does.
+        """
+        refusal = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        for uid in [uid for uid, ports in self._ports.items() if port in ports]:
+            try:
+                return await self._runtime.dial(uid, port)
+            except OSError as error:
+                refusal = error
+        raise refusal
 
     def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]

@@ -33,6 +33,7 @@ from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
 from dra_kit.sandbox.containers.runtime import ContainerStatus
 from dra_kit.sandbox.containers.streams import open_command
 from dra_kit.sandbox.kubelet.container_starter import record_pod_event
+from dra_kit.sandbox.kubelet.environment import expand_variables
 from dra_kit.sandbox.kubelet.pod_status import ContainerHealth
 
 ProbeKind: TypeAlias = Literal["startup", "liveness", "readiness"]
@@ -225,7 +226,10 @@ class PodProbes:
             ValueError: the container has no such port.
         """
         if action := probe.get("exec"):
-            return await _run(self._runtime, status.id, action.get("command") or (), timeout)
+            # the kubelet (pkg/kubelet/prober) takes the values of the spec as they are, and none of other sources
+            variables = {item["name"]: item.get("value") or "" for item in container.get("env") or ()}
+            command = [expand_variables(word, variables) for word in action.get("command") or ()]
+            return await _run(self._runtime, status.id, command, timeout)
         if action := probe.get("httpGet"):
             return await self._get(pod_uid, container, action, timeout)
         if action := probe.get("tcpSocket"):

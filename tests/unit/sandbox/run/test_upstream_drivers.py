@@ -41,7 +41,20 @@ def test_placeholders_of_commands_are_filled(name: str, tmp_path: Path) -> None:
 
     for _, words in commands(DRIVERS[name], place, scratch):
         assert not any("{" in word for word in words)
-    assert place.lacks[:2] == [str(tmp_path / "upstream" / name), str(tmp_path / "upstream/images" / name)]
+    repository = DRIVERS[name].repository or name
+    assert place.lacks[:2] == [str(tmp_path / "upstream" / repository), str(tmp_path / "upstream/images" / name)]
+
+
+@pytest.mark.parametrize(("has_link", "outcome"), [(True, "runs"), (False, "waits")])
+def test_example_waits_where_the_kernel_lacks_its_interfaces(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_link: bool, outcome: str
+) -> None:
+    monkeypatch.setattr(upstream, "has_link", lambda _: has_link)
+    driver = UpstreamDriver("1", "--chart {sources}", (Example(("{here}/pod.yaml",), link="dummy"),))
+    [(example, words)] = commands(driver, Place("oven", driver, tmp_path, tmp_path), tmp_path)
+
+    assert example.outcome == outcome
+    assert words[-1] == f"{upstream.HERE}/pod.yaml"
 
 
 def test_values_of_an_example_replace_those_of_its_driver(tmp_path: Path) -> None:

@@ -155,6 +155,16 @@ class TestSandbox:
         assert status(sandbox, "missing")["restartCount"] == 0
         await sandbox.client.delete(PODS, "missing", "default")
 
+    async def test_command_has_the_values_of_the_spec_for_its_variables(self, sandbox: Sandbox) -> None:
+        env = [
+            {"name": "OVEN", "value": "$(POD)-hot"},
+            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ]
+        await create(sandbox, "words", env=env, readinessProbe=run("sh", "-c", "echo '$(OVEN) $(POD) $(NONE)'; exit 1"))
+
+        assert await event(sandbox, "words", "Unhealthy") == "Readiness probe failed: $(POD)-hot  $(NONE)\n"
+        await sandbox.client.delete(PODS, "words", "default")
+
     async def test_container_without_a_process_is_not_probed(self, sandbox: Sandbox) -> None:
         await create(sandbox, "empty", readinessProbe=run("false"), livenessProbe=run("false"), command=[])
 

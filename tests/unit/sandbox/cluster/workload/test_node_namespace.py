@@ -13,17 +13,20 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from dra_kit.client.resources import PODS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
+from dra_kit.kubelet.nri import Plugin
+from dra_kit.kubelet.nri import messages as pb
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.containers import node_namespace
@@ -31,17 +34,20 @@ from dra_kit.sandbox.containers.images import LocalImage
 from dra_kit.sandbox.containers.node_namespace import (
     NodeNamespace,
     NodePlaces,
+    Streams,
     namespaces_impossible,
     namespaces_refused,
     parse_node_files,
 )
 from dra_kit.sandbox.containers.process_runtime import ProcessRuntime
-from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, VolumeMount
+from dra_kit.sandbox.containers.runtime import ContainerConfig, ContainerStatus, SandboxConfig, VolumeMount
 from dra_kit.sandbox.drivers import command_processes
 from dra_kit.sandbox.drivers.command_processes import read_logs
 from dra_kit.sandbox.drivers.commands import parse_commands
 from tests.support import foreign_driver
+from tests.unit.kubelet.nri.recorder import running
 from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.upstream.__main__ import has_link
 
 REFUSAL = asyncio.run(namespaces_refused())
 pytestmark = [
@@ -59,11 +65,13 @@ def short() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def runtime_in(directory: Path, files: Mapping[str, Path] | None = None) -> AsyncIterator[ProcessRuntime]:
+async def runtime_in(
+    directory: Path, files: Mapping[str, Path] | None = None, ports: Sequence[int] = (), **options: Any
+) -> AsyncIterator[ProcessRuntime]:
     place = directory / "1"
     (place / "cdi").mkdir(parents=True)
-    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {}, name="node-7")
-    async with ProcessRuntime(directory=place / "containers", namespace=namespace) as made:
+    namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {}, ports, name="node-7")
+    async with ProcessRuntime(directory=place / "containers", namespace=namespace, **options) as made:
         yield made
 
 
@@ -303,6 +311,94 @@ async def test_ports_of_pods_are_reached_at_the_address_of_their_node(sandbox: S
         await sandbox.client.delete(PODS, node, "default", grace_period_seconds=0)
         await _refused(address, 8080)
     assert len(set(addresses)) == 2
+
+
+class InterfaceMover(Plugin):
+    """An NRI plugin that runs on the node, and makes a pair of interfaces in the network of each pod but one."""
+
+    def __init__(self, runtime: ProcessRuntime) -> None:
+        self._runtime = runtime
+
+    @override
+    async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
+        if pod.name != "other":
+            netns = pod.linux.namespaces[0].path
+            pair = ("ip", "link", "add", "net1", "netns", netns, "type", "veth", "peer", "net2", "netns", netns)
+            await asyncio.to_thread(in_namespace, self._runtime, *pair)
+
+
+NO_INTERFACES = "" if has_link("veth") else "NOT TESTED: this machine cannot create veth interfaces"
+
+
+@pytest.mark.skipif(bool(NO_INTERFACES), reason=NO_INTERFACES)
+async def test_pod_with_interfaces_has_its_own_network_and_reaches_the_same_ports_of_the_machine(short: Path) -> None:
+    other, nri = PodReference("kitchen", "other", "uid-2"), short / "nri.sock"
+    listening = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    server = (
+        f"import socket; socket.create_connection(('127.0.0.1', {port})); print(socket.if_nameindex(), flush=True)\n"
+        "s = socket.create_server(('', 8080)); s.accept(); s.accept()"
+    )
+    async with (
+        listening,
+        runtime_in(short, ports=(port,), nri_socket=nri, network_namespaces=True) as runtime,
+        running(InterfaceMover(runtime), nri) as plugin,
+    ):
+        assert runtime.nri is not None
+        await plugin.until_connected()
+        await until(lambda: runtime.nri.plugins)  # type: ignore[union-attr]
+        for pod in (POD, other):
+            await runtime.run_sandbox(SandboxConfig(pod))
+            await runtime.run(ContainerConfig(pod, "c", 0, "x", (sys.executable, "-c", server)))
+        reports = [runtime.reports("kitchen", name)[-1] for name in ("guest", "other")]
+        await until(lambda: all("lo" in report.log.text for report in reports))
+
+        assert ["net1" in report.log.text for report in reports] == [True, False]
+        assert list(runtime.interfaces("kitchen", "guest")) == ["net2", "net1"]
+        for pod in (POD, other):  # both listen at the same port
+            (await dialed(runtime, pod, 8080))[1].close()
+        netns = Path(runtime.nri_pods()[0].linux.namespaces[0].path)
+        assert netns.exists()
+        await runtime.stop_sandbox(POD.uid)
+        await until(lambda: not netns.exists())
+
+
+async def dialed(runtime: ProcessRuntime, pod: PodReference, port: int) -> Streams:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await runtime.dial(pod.uid, port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.skipif(bool(NO_INTERFACES), reason=NO_INTERFACES)
+async def test_pod_whose_network_is_lost_gets_another_sandbox(short: Path) -> None:
+    nri = short / "nri.sock"
+    async with (
+        runtime_in(short, nri_socket=nri, network_namespaces=True) as runtime,
+        running(InterfaceMover(runtime), nri) as plugin,
+    ):
+        await plugin.until_connected()
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        await runtime.run_sandbox(SandboxConfig(POD))
+        assert runtime.processes.process is not None
+        os.kill(runtime.processes.process, signal.SIGKILL)
+        await until(lambda: not runtime.has_sandbox(POD.uid))
+
+        await runtime.processes.enter()
+        await runtime.run_sandbox(SandboxConfig(POD))
+        await runtime.run(ContainerConfig(POD, "c", 0, "x", ("cat", "/proc/net/dev")))
+        await until(lambda: "net1:" in runtime.reports("kitchen", "guest")[-1].log.text)
+        assert len(runtime.nri_pods()) == 1
+
+
+async def test_pods_without_hooks_share_the_network_of_their_node(short: Path) -> None:
+    async with runtime_in(short, nri_socket=short / "nri.sock", network_namespaces=True) as runtime:
+        await runtime.run_sandbox(SandboxConfig(POD))
+
+        link = "/proc/self/ns/net"
+        assert await output(runtime, f"readlink {link}") == in_namespace(runtime, "readlink", link)
 
 
 HEALTH = """
