@@ -17,22 +17,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
-
-from dra_kit.client.api import APPLY, Client
-from dra_kit.client.resources import SECRETS
-from dra_kit.errors import ConfigurationError, Conflict, DraKitError, NotFound
-
-if TYPE_CHECKING:
-    from dra_kit.admission.certificate_authority import CertificateBundle
-
 from msgspec.structs import replace
 
-from dra_kit.admission.certificate_authority import CertificateBundle, renew_authority, renew_server_certificate
-from dra_kit.client.api import STRATEGIC_MERGE_PATCH
-from dra_kit.client.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.admission.certificate_authority import (
+    CertificateBundle,
+    is_trusted,
+    preferred_certificates,
+    renew_authority,
+    renew_server_certificate,
+)
+from dra_kit.client.api import APPLY, STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.resources import CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.errors import ConfigurationError, Conflict, DraKitError, NotFound
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
@@ -269,8 +268,6 @@ class SelfManagedCertificate:
             Conflict: another replica changed it meanwhile.
             KubeError: the API server refuses, or does not answer.
         """
-        from dra_kit.admission.certificate_authority import preferred_certificates, renew_server_certificate
-
         now = self._now()
         stored = await self._secret.read()
         found = preferred_certificates(stored.content if stored else None, self._held, now)
@@ -296,8 +293,6 @@ class SelfManagedCertificate:
         self._report_trust(wanted, now)
 
     def _report_trust(self, held: CertificateBundle, now: datetime) -> None:
-        from dra_kit.admission.certificate_authority import is_trusted
-
         if is_trusted(held):
             if self._untrusted_since is not None:
                 logger.info("certificate trusted by the API server")
@@ -408,8 +403,6 @@ class CertificateSecret:
 
 
 def _stored_certificates(data: Mapping[str, Any]) -> CertificateBundle | None:
-    from dra_kit.admission.certificate_authority import CertificateBundle
-
     try:
         found = {
             field: base64.b64decode(data[key] if field != "trusted" else data.get(key, ""), validate=True)

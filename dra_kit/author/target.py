@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from typing_extensions import override
+from typing_extensions import TypeIs, override
 
 from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.text import did_you_mean
@@ -207,16 +207,14 @@ def _last(error: BaseException) -> str:
 
 
 def _drivers(target: str, named: str, module: ModuleType, attribute: str, *, number: int) -> list[Driver[Any, Any]]:
-    from dra_kit.author.driver import Driver  # a command may print what it loads before this import
-
     attribute = attribute or DEFAULT_ATTRIBUTE
     try:
         found = getattr(module, attribute)
     except AttributeError:
-        drivers = [name for name, value in vars(module).items() if isinstance(value, Driver)]
+        drivers = [name for name, value in vars(module).items() if _is_driver(value)]
         hint = f"did you mean {named}:{drivers[0]}?" if drivers else f"write {attribute} = dra_kit.Driver(…) there"
         raise TargetError(f"TARGET {target}: module {module.__name__} has no attribute {attribute!r}; {hint}") from None
-    if isinstance(found, Driver):
+    if _is_driver(found):
         return [found, *(_copied(target, found) for _ in range(number - 1))]
     if callable(found):
         return [_called(target, found, attribute) for _ in range(number)]
@@ -231,13 +229,17 @@ def _called(target: str, function: Callable[[], object], attribute: str) -> Driv
     return _checked(target, attribute, f"{attribute}() returned", found)
 
 
-def _checked(target: str, attribute: str, what: str, found: object) -> Driver[Any, Any]:
-    from dra_kit.author.driver import Driver
+def _is_driver(value: object) -> TypeIs[Driver[Any, Any]]:
+    from dra_kit.author.driver import Driver  # a command may print what it loads before this import
 
+    return isinstance(value, Driver)
+
+
+def _checked(target: str, attribute: str, what: str, found: object) -> Driver[Any, Any]:
     if inspect.iscoroutine(found):
         found.close()
         raise TargetError(f"TARGET {target}: {attribute} is async def; write a plain def that returns a dra_kit.Driver")
-    if not isinstance(found, Driver):
+    if not _is_driver(found):
         raise TargetError(
             f"TARGET {target}: {what} {type(found).__name__}, neither a dra_kit.Driver nor a function that returns one"
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvloop
 import yaml
 from pydantic import BaseModel
 
@@ -442,7 +443,5 @@ def decommission(
 
 def _run_quickly(main: Coroutine[Any, Any, int]) -> int:
     """Run a coroutine on uvloop, for fast answers to the kubelet."""
-    import uvloop
-
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)

@@ -240,14 +240,13 @@ class SliceWatch:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may crash and restart while the rest keeps working."""
         loop = asyncio.get_running_loop()
-        await asyncio.to_thread(_import_kopf)
-        from dra_kit.client.operator import KopfThread
+        kopf_thread = await asyncio.to_thread(_import_kopf)
 
         def look_again() -> None:
             with suppress(RuntimeError):  # the process has stopped, kopf's thread has not
                 loop.call_soon_threadsafe(self._publisher.look_again)
 
-        self._thread = thread = KopfThread(
+        self._thread = thread = kopf_thread(
             self._credentials,
             lambda: _watch_slices(self._driver, self._node_name, self._publisher, loop),
             # changes between the publisher's list and kopf's list produce no event
@@ -256,13 +255,14 @@ class SliceWatch:
         await thread.run(ready)
 
 
-def _import_kopf() -> None:
-    import dra_kit.client.operator  # noqa: F401 - kopf: half a second, in a separate thread
+def _import_kopf() -> type[KopfThread]:
+    from dra_kit.client.operator import KopfThread  # kopf: half a second, in a separate thread
 
     # everything loaded now stays: without this, each full collection costs a prepare about ten milliseconds (make
     # bench)
     gc.collect()
     gc.freeze()
+    return KopfThread
 
 
 def _watch_slices(

@@ -171,8 +171,7 @@ class Spec(_Model):
 
     def to_json(self) -> str:
         """Compact JSON in the specification's field order, without unset fields: equal specs result in equal text."""
-        data = self.model_dump(by_alias=True, exclude_defaults=True)
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        text = self.model_dump_json(by_alias=True, exclude_defaults=True)
         return _NOT_PRINTABLE_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
     @classmethod

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from grpc_tools import protoc
+
 PROTO_DIR = Path(__file__).resolve().parent
 NRI_DIR = PROTO_DIR.parent / "nri" / "proto"
 IMPORT_ROOT = PROTO_DIR.parents[2]
@@ -35,8 +37,6 @@ def generate(out: Path) -> None:
     Raises:
         RuntimeError: protoc refused a file; it has printed why to stderr.
     """
-    from grpc_tools import protoc
-
     tools = Path(sys.executable).parent
     for folder, patterns in GENERATED.items():
         services = [f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}"] if SERVICES[0] in patterns else []

@@ -19,6 +19,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
 
+import uvloop
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -251,8 +252,6 @@ def _work(
 def _role(
     wire: Connection, sender: _Sender, target: str, settings: NodeSettings, author: Mapping[str, Any] | None
 ) -> int:
-    import uvloop
-
     driver = load_driver(target)
     sender.send("begun")
     if driver.settings is not None and author is not None:

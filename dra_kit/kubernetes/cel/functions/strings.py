@@ -12,6 +12,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+import re2
 from msgspec import Struct
 
 from dra_kit.kubernetes.cel import types
@@ -510,15 +511,11 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def _forget() -> None:
-    import re2
-
     _compiled.clear()
     re2.purge()  # its own cache has no limit by size
 
 
 def _compile(pattern: str) -> Any:
-    import re2
-
     options = re2.Options()
     options.log_errors = False
     # \C matches one byte: RE2 in C++ knows it, Go's regexp does not
