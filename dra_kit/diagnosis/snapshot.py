@@ -267,11 +267,19 @@ def load_cluster(path: Path) -> SavedCluster:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
     version = _version_of(index)  # it may come after the objects
     documents = {
-        kind: [_loaded(document, where, version) for where, document in found] for kind, found in saved.items()
+        kind: [_loaded(document, where, version) for where, document in _drained(found)]
+        for kind, found in saved.items()
     }
     read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
     found = ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
     return SavedCluster(found, others, bool(bundle))
+
+
+def _drained(found: list[tuple[str, Object]]) -> Iterator[tuple[str, Object]]:
+    """Yield the items of a list, which becomes empty: a large snapshot is not in memory twice."""
+    found.reverse()
+    while found:
+        yield found.pop()
 
 
 def _version_of(index: SnapshotIndex) -> KubernetesVersion:
