@@ -89,7 +89,9 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
             continue
         for document in reading.documents:
             judged = [(lint_object(document, release.version), release) for release in releases]
-            verdicts = {release.version: judge_admission(made, release) for made, release in judged}
+            verdicts: dict[KubernetesVersion, AdmissionVerdict | None] = {
+                release.version: judge_admission(made, release) for made, release in judged
+            }
             if any(verdicts.values()):
                 known: dict[KubernetesVersion, AdmissionVerdict] = {
                     version: verdict or "yes" for version, verdict in verdicts.items()
