@@ -266,9 +266,10 @@ def load_cluster(path: Path) -> SavedCluster:
     if not saved:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
     version = _version_of(index)  # it may come after the objects
-    documents = {
-        kind: [_loaded(document, where, version) for where, document in found] for kind, found in saved.items()
-    }
+    documents: dict[str, list[ObjectView]] = {}
+    for kind, found_objects in saved.items():
+        found_objects.reverse()  # each one is dropped once it is read: a large snapshot is not in memory twice
+        documents[kind] = [_loaded(*found_objects.pop(), version) for _ in range(len(found_objects))]
     read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
     found = ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
     return SavedCluster(found, others, bool(bundle))
@@ -362,7 +363,7 @@ def _stored(
     return {**stored, "apiVersion": V1} if kind.model is not None else stored, dropped
 
 
-def _loaded(document: dict[str, Any], where: str, version: KubernetesVersion) -> ObjectView:
+def _loaded(where: str, document: dict[str, Any], version: KubernetesVersion) -> ObjectView:
     """Return a saved object in v1 with the API's defaults, which may be missing if it was not saved from a cluster."""
     kind = _kind(document, where)
     stored = as_stored(kind, document, where, version)

@@ -334,7 +334,8 @@ def _changes_usage(resource: str, obj: ObjectView, old: ObjectView) -> bool:
 def _excess(quota: ObjectView, requested: Mapping[str, Quantity], version: KubernetesVersion) -> str:
     """Return what of a request exceeds a quota; empty if nothing does."""
     hard, used = (_amounts_of(quota, *place, version) for place in (("spec", "hard"), ("status", "used")))
-    exceeded = [name for name, amount in requested.items() if amount.sign and _plus(used, requested)[name] > hard[name]]
+    total = _plus(used, requested)
+    exceeded = [name for name, amount in requested.items() if amount.sign and total[name] > hard[name]]
     if not exceeded:
         return ""
 

@@ -89,9 +89,13 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
             continue
         for document in reading.documents:
             judged = [(lint_object(document, release.version), release) for release in releases]
-            verdicts = {release.version: judge_admission(made, release) for made, release in judged}
+            verdicts: dict[KubernetesVersion, AdmissionVerdict | None] = {
+                release.version: judge_admission(made, release) for made, release in judged
+            }
             if any(verdicts.values()):
-                known = {version: verdict or "yes" for version, verdict in verdicts.items()}
+                known: dict[KubernetesVersion, AdmissionVerdict] = {
+                    version: verdict or "yes" for version, verdict in verdicts.items()
+                }
                 found.append(ObjectOnReleases(file.name, _title(judged[0][0]), known))
         if reading.problem:
             found.append(ObjectOnReleases(file.name, "cannot be read", {each.version: "no" for each in releases}))

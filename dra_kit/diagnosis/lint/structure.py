@@ -139,7 +139,7 @@ def check_structure(
     """Return an object, or the part of it at a path, without nulls and invalid parts, and its structural problems.
 
     Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored. Newer fields of
-    resource.k8s.io are no problem here: all depend on feature gates, which an older release lacks.
+    resource.k8s.io are accepted: all of them depend on feature gates, which an older release does not have.
     """
     check = _Check(version, [])
     return _cleaned(value, type_name, path, check, None), check.problems
