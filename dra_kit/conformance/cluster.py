@@ -150,7 +150,8 @@ class DriverWrites:
         inner: the plugin before it.
 
     Attributes:
-        tried: the slices as the driver sent them, oldest first; also those that were not accepted.
+        tried: the newest slices as the driver sent them, oldest first; also those that were not accepted.
+        count: how many it has sent.
         rejected: how many writes it has rejected.
     """
 
@@ -159,6 +160,7 @@ class DriverWrites:
         self._rejects: Callable[[Mapping[str, Any]], bool] = lambda _: False
         self._reason = ""
         self.tried: deque[dict[str, Any]] = deque(maxlen=_TRIED_MAX)
+        self.count: int = 0
         self.rejected: int = 0
 
     @contextlib.contextmanager
@@ -180,6 +182,7 @@ class DriverWrites:
         if write.kind.plural == RESOURCE_SLICES.plural and write.request.agent != USER_AGENT:
             assert write.obj is not None  # noqa: S101 - only a deletion has none
             self.tried.append(copy.deepcopy(write.obj))
+            self.count += 1
             if self._rejects(write.obj):
                 self.rejected += 1
                 raise forbidden_object(write.kind.group, write.kind.plural, write.name, self._reason)

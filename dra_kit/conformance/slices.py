@@ -217,15 +217,16 @@ async def _require_no_writes(bench: Workbench, when: str, allowed: int = 0) -> N
     Raises:
         CheckFailure: it never is, or it writes again.
     """
-    before, began = bench.cluster.slice_writes(), time.monotonic()
+    before, sent, began = bench.cluster.slice_writes(), bench.cluster.writes.count, time.monotonic()
     if await bench.quiet():
-        before, began = bench.cluster.slice_writes(), time.monotonic()
+        before, sent, began = bench.cluster.slice_writes(), bench.cluster.writes.count, time.monotonic()
         seconds = bench.patience(STEADY_SECONDS)
         await bench.until(lambda: bench.cluster.slice_writes() > before + allowed, seconds)
     if (count := bench.cluster.slice_writes() - before) > allowed:
+        new = min(bench.cluster.writes.count - sent, len(bench.cluster.writes.tried))
         raise CheckFailure(
             f"{count} write requests for slices in {time.monotonic() - began:.0f} s, although {when}",
-            *(f"written: {shown_slice(item)}" for item in [*bench.cluster.writes.tried][-count:][:5]),
+            *(f"written: {shown_slice(item)}" for item in [*bench.cluster.writes.tried][::-1][:new][:5]),
         )
 
 

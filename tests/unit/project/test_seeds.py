@@ -37,7 +37,7 @@ from dra_kit.project.rendering import (
 from dra_kit.project.update import FileChange, files_without_seed, update_project
 from tests.unit.project.projects import SEEDED, rendered
 from tests.unit.project.test_copier import refused
-from tests.unit.project.test_new import run
+from tests.unit.project.test_new import run, run_on_terminal
 
 REPOSITORY: Final = Path(__file__).parents[3]
 LONGEST: Final = Answers("p" * 40, f"{'d' * 44}.example.com", "p" * 40)
@@ -274,7 +274,7 @@ def test_driver_name_that_is_too_long_for_a_further_driver_is_refused() -> None:
 
 @pytest.mark.processes
 def test_new_says_where_to_begin_and_asks_for_no_webhook_without_config(tmp_path: Path) -> None:
-    told = run("new", "led", cwd=tmp_path, answers="led.acme.example\n\ncpu\n")
+    told = run_on_terminal("new", "led", cwd=tmp_path, answers="led.acme.example\n\ncpu\n")
     assert "Reject invalid config" not in told
     assert "It is a complete driver." in told
     assert "led/README.md   what to change first" in told
