@@ -206,14 +206,14 @@ class Change(Enum):
     """The domain of an attribute in a constraint has lower case; before, it could have upper case."""
     DISTINCT_NEXT_TO_MATCH_IS_CHECKED = auto()
     """``distinctAttribute`` next to ``matchAttribute`` is a valid name; before, it was not looked at."""
-    DEVICES_HAVE_16_TAINTS = auto()
-    """A device has at most 16 taints; before, 4."""
-    DEVICES_CONSUME_TWO_SETS = auto()
-    """A device consumes counters of at most two sets; before, of as many as it liked."""
-    ADVANCED_DEVICES_ARE_LIMITED = auto()
-    """A slice with taints or consumed counters has at most 64 devices; before, 128 as any other."""
+    COUNTERS_ARE_LIMITED_BY_SET = auto()
+    """Counters are limited by set, and devices with counters or taints to 64 of a slice; before, counters in total."""
     STEPS_ARE_POSITIVE = auto()
     """Steps of request policies are positive, and their ranges in int64; before, only a step of zero was refused."""
+    DEFAULTS_OUT_OF_RANGE_ARE_NAMED = auto()
+    """A default outside the range of its request policy is an error of the default; before, of the bound."""
+    CHANGED_EFFECTS_BEGIN_NOW = auto()
+    """A changed effect in a DeviceTaintRule begins with its update, unless that has another time."""
     DRIVERS_IN_UPPER_CASE_WARN = auto()
     """The API server warns about drivers whose names have upper case."""
     PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
@@ -310,10 +310,10 @@ _CHANGED: Final = {
     Change.RESULTS_HAVE_VALID_TOLERATIONS: 37,
     Change.FULL_NAMES_HAVE_LOWER_CASE: 37,
     Change.DISTINCT_NEXT_TO_MATCH_IS_CHECKED: 37,
-    Change.DEVICES_HAVE_16_TAINTS: 35,
-    Change.DEVICES_CONSUME_TWO_SETS: 35,
-    Change.ADVANCED_DEVICES_ARE_LIMITED: 35,
+    Change.COUNTERS_ARE_LIMITED_BY_SET: 35,
     Change.STEPS_ARE_POSITIVE: 37,
+    Change.DEFAULTS_OUT_OF_RANGE_ARE_NAMED: 37,
+    Change.CHANGED_EFFECTS_BEGIN_NOW: 36,
     Change.DRIVERS_IN_UPPER_CASE_WARN: 35,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,

@@ -126,6 +126,8 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Set the time at which a changed effect begins."""
         super().prepare_for_update(obj, old, context)
+        if not context.release.has(Change.CHANGED_EFFECTS_BEGIN_NOW):
+            return
         taint, before = (obj.get("spec") or {}).get("taint") or {}, old["spec"].get("taint") or {}
         if taint.get("effect") != before.get("effect") and taint.get("timeAdded") == before.get("timeAdded"):
             taint["timeAdded"] = context.now

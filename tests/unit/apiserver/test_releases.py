@@ -249,7 +249,7 @@ def _unknown(type_name: str, known: SchemaType, version: KubernetesVersion) -> s
 
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-RULE = {
+RULE: Object = {
     "apiVersion": "resource.k8s.io/v1alpha3",
     "kind": "DeviceTaintRule",
     "metadata": {"name": "rule-1"},
@@ -362,6 +362,19 @@ async def test_slices_are_selected_by_pool_since_1_37(version: str, code: int) -
         by_driver, _, _ = await http("GET", f"{SLICES}?fieldSelector=spec.driver%3Dgpu.example.com")
 
     assert (status, by_driver) == (code, 200)
+
+
+@pytest.mark.parametrize(("version", "stays"), [("1.35", True), ("1.36", False)])
+async def test_changed_effect_begins_with_its_update_since_1_36(version: str, *, stays: bool) -> None:
+    rules, time = "/apis/resource.k8s.io/v1alpha3/devicetaintrules", "2024-01-02T03:04:05Z"
+    taint = {"key": "example.com/k", "effect": "NoSchedule", "timeAdded": time}
+    async with server_of(version) as http:
+        await http("POST", rules, {**RULE, "spec": {**RULE["spec"], "taint": taint}})
+        change = {"spec": {"taint": {"effect": "NoExecute"}}}
+        status, changed, _ = await http("PATCH", f"{rules}/rule-1", change, content_type=MERGE)
+
+    assert (status, changed["spec"]["taint"]["effect"]) == (200, "NoExecute")
+    assert (changed["spec"]["taint"]["timeAdded"] == time) is stays
 
 
 @pytest.mark.parametrize(("version", "code"), [("1.34", 404), ("1.35", 200)])

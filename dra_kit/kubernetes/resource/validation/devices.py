@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -34,8 +34,50 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_one_term,
     validate_taint,
 )
-from dra_kit.kubernetes.values.quantity import MAX_DIGITS, MILLI, Quantity
+from dra_kit.kubernetes.values.quantity import MAX_DIGITS, MILLI, Quantity, wrap_int64
 from dra_kit.kubernetes.values.semver import Version
+
+
+class SliceLimits(NamedTuple):
+    """How much fits into one ResourceSlice of a release (k8s.io/api ``resource/v1/types.go``); None is no limit.
+
+    Attributes:
+        devices: devices.
+        advanced_devices: devices as soon as one has taints, consumes counters or has a list attribute.
+        taints: taints of one device.
+        counter_sets: counter sets.
+        counters_in_set: counters of one set, and counters that a device takes from one set.
+        counters: counters of all sets.
+        consumed_sets: counter sets that one device consumes.
+        consumed_counters: counters that one device consumes, from all sets.
+        all_consumed_counters: counters that all devices consume.
+    """
+
+    devices: int
+    advanced_devices: int
+    taints: int
+    counter_sets: int | None = None
+    counters_in_set: int | None = None
+    counters: int | None = None
+    consumed_sets: int | None = None
+    consumed_counters: int | None = None
+    all_consumed_counters: int | None = None
+
+
+LIMITS: Final = SliceLimits(
+    devices=128, advanced_devices=64, taints=16, counter_sets=8, counters_in_set=32, consumed_sets=2
+)
+"""Since Kubernetes 1.35."""
+_LIMITS_IN_TOTAL: Final = SliceLimits(
+    devices=128, advanced_devices=128, taints=4, counters=32, consumed_counters=32, all_consumed_counters=1024
+)
+"""In Kubernetes 1.34."""
+
+
+def slice_limits(version: KubernetesVersion) -> SliceLimits:
+    """Return how much fits into a slice of a release."""
+    return LIMITS if version.has(Change.COUNTERS_ARE_LIMITED_BY_SET) else _LIMITS_IN_TOTAL
+
 
 VALID_VALUES_MAX: Final = 10
 _INT64_MAX: Final = 2**63 - 1
@@ -116,7 +158,7 @@ def _validate_range(
     if default is None or bounds.min is None:
         given = {f"{path}.default": default, f"{where}.min": bounds.min}
         return [required(name, "required when validRange is defined") for name, value in given.items() if value is None]
-    errors = _validate_bounds(default, bounds.min, bounds.max, capacity, where)
+    errors = _validate_bounds(default, bounds, capacity, where, release)
     limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
     amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
     in_thousandths = _FRACTIONS in release and not all(amount.is_whole for amount in amounts.values())
@@ -131,11 +173,14 @@ def _validate_range(
 
 
 def _validate_bounds(
-    default: Quantity, lowest: Quantity, highest: Quantity | None, capacity: Quantity, path: str
+    default: Quantity, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
+    lowest, highest = bounds.min or Quantity(0), bounds.max
+    named = release.has(Change.DEFAULTS_OUT_OF_RANGE_ARE_NAMED)
     errors = []
     if default < lowest:
-        errors.append(invalid(f"{path}.default", default, f"default is less than min: {lowest}"))
+        where = f"{path}.{'default' if named else 'min'}"
+        errors.append(invalid(where, default, f"default is less than min: {lowest}"))
     if lowest > capacity:
         errors.append(invalid(f"{path}.min", lowest, f"min is larger than capacity value: {capacity}"))
     if highest is not None:
@@ -144,7 +189,8 @@ def _validate_bounds(
         if highest > capacity:
             errors.append(invalid(f"{path}.max", highest, f"max is larger than capacity value: {capacity}"))
         if default > highest:
-            errors.append(invalid(f"{path}.default", default, f"default is more than max: {highest}"))
+            where = f"{path}.{'default' if named else 'max'}"
+            errors.append(invalid(where, default, f"default is more than max: {highest}"))
     return errors
 
 
@@ -179,7 +225,7 @@ def _validate_step(
         return quantity.milli_value if thousandths else quantity.value
 
     detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
-    uneven = (bound for bound in limits.values() if (measure(bound) - measure(lowest)) % measure(step))
+    uneven = (bound for bound in limits.values() if wrap_int64(measure(bound) - measure(lowest)) % measure(step))
     return errors + [invalid(f"{path}.step", bound, detail) for bound in uneven]
 
 
@@ -315,10 +361,6 @@ def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
     return GoStruct(scalars | {f"{name[:-1].title()}Values": getattr(attribute, name) for name in _LISTS})
 
 
-TAINTS_MAX: Final = 16
-_FORMER_TAINTS_MAX: Final = 4
-
-
 def validate_device_fields(
     device: v1.Device,
     path: str,
@@ -347,7 +389,7 @@ def validate_device_fields(
         errors += validate_capacities(
             device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, release=release
         )
-    errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters", release)
+    errors += _validate_consumption(device, path, release)
     errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints, release)
     errors += validate_binding(device, path)
     errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
@@ -357,7 +399,7 @@ def validate_device_fields(
 
 
 def uses_advanced_features(device: v1.Device) -> bool:
-    """Return whether the device limits its slice to 64 devices: by taints, counters or list attributes."""
+    """Return whether the device limits its slice to fewer devices: by taints, counters or list attributes."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 
@@ -366,7 +408,7 @@ def _validate_taints(
 ) -> list[FieldError]:
     if taints == unchanged:
         return []
-    limit = TAINTS_MAX if release.has(Change.DEVICES_HAVE_16_TAINTS) else _FORMER_TAINTS_MAX
+    limit = slice_limits(release.version).taints
     errors = [too_many(path, len(taints), limit)] if len(taints) > limit else []
     for i, taint in enumerate(taints):
         found = validate_taint(taint, f"{path}[{i}]", release)
@@ -416,20 +458,15 @@ def _of_spec(error: FieldError) -> FieldError:
     return replace(error, detail=f"{rule} in the ResourceSlice spec", author_detail=f"{rule} in its Pool")
 
 
-COUNTER_SETS_PER_SLICE_MAX: Final = 8
-COUNTERS_MAX: Final = 32
-"""Counters of one set, and counters that a device takes from one set."""
-CONSUMED_SETS_MAX: Final = 2
 COMPATIBILITY_GROUPS_MAX: Final = 2
 
 
-def validate_counter_sets(
-    sets: Sequence[v1.CounterSet], path: str, limit: int | None = COUNTER_SETS_PER_SLICE_MAX
-) -> list[FieldError]:
-    """Check ``spec.sharedCounters`` of one slice; ``limit`` is the number of sets that it may have, None for any."""
-    if limit is not None and len(sets) > limit:
-        return [too_many(path, len(sets), limit)]
-    errors = []
+def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str, release: Release) -> list[FieldError]:
+    """Check ``spec.sharedCounters`` of one slice."""
+    limits = slice_limits(release.version)
+    if limits.counter_sets is not None and len(sets) > limits.counter_sets:
+        return [too_many(path, len(sets), limits.counter_sets)]
+    errors = _too_many_in_total(sets, limits.counters, path, "shared counters")
     seen: set[str] = set()
     for i, counter_set in enumerate(sets):
         where = f"{path}[{i}]"
@@ -437,17 +474,32 @@ def validate_counter_sets(
             errors += mark_declarative([duplicate(where, counter_set)])
         seen.add(counter_set.name)
         errors += _validate_set_name(counter_set.name, f"{where}.name")
-        errors += _validate_counters(counter_set.counters, f"{where}.counters")
+        errors += _validate_counters(counter_set.counters, f"{where}.counters", limits)
     return errors
 
 
-def validate_consumption(
-    entries: Sequence[v1.DeviceCounterConsumption], path: str, release: Release
+def validate_all_consumed(devices: Sequence[v1.Device], path: str, release: Release) -> list[FieldError]:
+    """Check how many counters the devices of one slice consume together; ``path`` is that of the devices."""
+    consumed = [entry for device in devices for entry in device.consumes_counters]
+    limit = slice_limits(release.version).all_consumed_counters
+    return _too_many_in_total(consumed, limit, path, "counters in devices")
+
+
+def _too_many_in_total(
+    sets: Sequence[v1.CounterSet | v1.DeviceCounterConsumption], limit: int | None, path: str, what: str
 ) -> list[FieldError]:
+    number = sum(len(one.counters) for one in sets)
+    if limit is None or number <= limit:
+        return []
+    return [invalid(path, number, f"the total number of {what} must not exceed {limit}")]
+
+
+def _validate_consumption(device: v1.Device, device_path: str, release: Release) -> list[FieldError]:
     """Check ``consumesCounters`` of one device."""
-    if len(entries) > CONSUMED_SETS_MAX and release.has(Change.DEVICES_CONSUME_TWO_SETS):
-        return mark_declarative([too_many(path, len(entries), CONSUMED_SETS_MAX)])
-    errors = []
+    entries, path, limits = device.consumes_counters, f"{device_path}.consumesCounters", slice_limits(release.version)
+    if limits.consumed_sets is not None and len(entries) > limits.consumed_sets:
+        return mark_declarative([too_many(path, len(entries), limits.consumed_sets)])
+    errors = _too_many_in_total(entries, limits.consumed_counters, device_path, "counters")
     seen: set[str] = set()
     for i, entry in enumerate(entries):
         where = f"{path}[{i}]"
@@ -455,7 +507,7 @@ def validate_consumption(
             errors += mark_declarative([duplicate(where, entry)])
         seen.add(entry.counter_set)
         errors += _validate_set_name(entry.counter_set, f"{where}.counterSet")
-        errors += _validate_counters(entry.counters, f"{where}.counters")
+        errors += _validate_counters(entry.counters, f"{where}.counters", limits)
         errors += _validate_groups(entry.compatibility_groups, f"{where}.compatibilityGroups")
     return errors
 
@@ -464,10 +516,11 @@ def _validate_set_name(name: str, path: str) -> list[FieldError]:
     return mark_declarative([invalid(path, name, text) for text in names.dns_label(name)] if name else [required(path)])
 
 
-def _validate_counters(counters: Mapping[str, v1.Counter], path: str) -> list[FieldError]:
+def _validate_counters(counters: Mapping[str, v1.Counter], path: str, limits: SliceLimits) -> list[FieldError]:
     if not counters:
         return mark_declarative([required(path)])
-    errors = [too_many(path, len(counters), COUNTERS_MAX)] if len(counters) > COUNTERS_MAX else []
+    limit = limits.counters_in_set
+    errors = [too_many(path, len(counters), limit)] if limit is not None and len(counters) > limit else []
     invalid_names = [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
     return errors + mark_declarative(invalid_names)
 

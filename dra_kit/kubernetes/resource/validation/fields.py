@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -231,9 +231,9 @@ def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
 
-def _effects(release: Release) -> tuple[str, ...]:
+def taint_effects(version: KubernetesVersion) -> tuple[str, ...]:
     """Return the effects of taints that a release knows."""
-    return EFFECTS if release.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
+    return EFFECTS if version.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
 
 
 _OPERATORS: Final = ("Equal", "Exists")
@@ -246,7 +246,7 @@ def validate_taint(
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
     errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
     if check_effect:
-        errors += mark_declarative(require_one_of(taint.effect, _effects(release), f"{path}.effect"))
+        errors += mark_declarative(require_one_of(taint.effect, taint_effects(release.version), f"{path}.effect"))
     return errors
 
 
@@ -254,7 +254,7 @@ def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str, 
     """Check tolerations of a request or result; their number is not limited (Kubernetes 1.37)."""
     errors = []
     for i, toleration in enumerate(tolerations):
-        errors += _validate_toleration(toleration, f"{path}[{i}]", _effects(release))
+        errors += _validate_toleration(toleration, f"{path}[{i}]", taint_effects(release.version))
     return errors
 
 

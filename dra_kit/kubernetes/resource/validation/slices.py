@@ -35,9 +35,10 @@ from dra_kit.kubernetes.resource.names import (
 )
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.devices import (
-    COUNTER_SETS_PER_SLICE_MAX,
-    COUNTERS_MAX,
+    SliceLimits,
+    slice_limits,
     uses_advanced_features,
+    validate_all_consumed,
     validate_counter_sets,
     validate_device_fields,
     validate_device_nodes,
@@ -55,11 +56,6 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_taint,
 )
 
-DEVICES_MAX: Final = 128
-ADVANCED_DEVICES_MAX: Final = 64
-"""Devices of a slice as soon as one has taints, consumes counters or has a list attribute."""
-_COUNTERS_OF_DEVICES_MAX: Final = 1024
-"""Counters that the devices of a slice consumed together, before Kubernetes 1.35."""
 _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
 
 
@@ -86,8 +82,7 @@ def validate_slice(
     errors += _validate_pool_struct(spec.pool)
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
-    apart = release.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
-    if not apart:
+    if not release.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS):
         errors += _validate_own_counters(spec)
     # an empty list that is written out counts as set
     elif {"devices", "shared_counters"} <= spec.model_fields_set:
@@ -97,20 +92,17 @@ def validate_slice(
         errors += _validate_devices(spec.devices, lambda *_: [], release)
     else:
         errors += _validate_changed(spec, old.spec if old else None, release)
-    limit = COUNTER_SETS_PER_SLICE_MAX if apart else None
-    errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters", limit)
+    errors += validate_all_consumed(spec.devices, "spec.devices", release)
+    errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters", release)
     errors += _validate_partition_type(spec, release)
     return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
 
 
 def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
-    """Check that devices consume counters of their own slice, as before Kubernetes 1.35, and not too many."""
+    """Check that devices consume counters of their own slice, as before Kubernetes 1.35."""
     known = {counter_set.name: counter_set.counters for counter_set in spec.shared_counters}
-    errors = _more_than(COUNTERS_MAX, spec.shared_counters, "spec.sharedCounters", "shared counters")
-    consumed_by_all = [consumed for device in spec.devices for consumed in device.consumes_counters]
-    errors += _more_than(_COUNTERS_OF_DEVICES_MAX, consumed_by_all, "spec.devices", "counters in devices")
+    errors = []
     for i, device in enumerate(spec.devices):
-        errors += _more_than(COUNTERS_MAX, device.consumes_counters, f"spec.devices[{i}]", "counters")
         for j, consumed in enumerate(device.consumes_counters):
             path = f"spec.devices[{i}].consumesCounters[{j}]"
             if consumed.counter_set not in known:
@@ -123,24 +115,17 @@ def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
     return errors
 
 
-def _more_than(
-    limit: int, sets: Sequence[v1.CounterSet | v1.DeviceCounterConsumption], path: str, what: str
-) -> list[FieldError]:
-    number = sum(len(one.counters) for one in sets)
-    return [invalid(path, number, f"the total number of {what} must not exceed {limit}")] if number > limit else []
-
-
-def max_devices(devices: tuple[v1.Device, ...]) -> int:
+def max_devices(devices: tuple[v1.Device, ...], limits: SliceLimits) -> int:
     """Return how many devices a slice with these devices may hold."""
-    return ADVANCED_DEVICES_MAX if any(map(uses_advanced_features, devices)) else DEVICES_MAX
+    return limits.advanced_devices if any(map(uses_advanced_features, devices)) else limits.devices
 
 
-def split_devices(devices: Sequence[v1.Device]) -> list[tuple[v1.Device, ...]]:
+def split_devices(devices: Sequence[v1.Device], limits: SliceLimits) -> list[tuple[v1.Device, ...]]:
     """Return devices in slices that may hold them, in order: each is filled before the next one begins."""
     slices: list[list[v1.Device]] = []
     limit = 0
     for device in devices:
-        new_limit = max_devices((device,))
+        new_limit = max_devices((device,), limits)
         if slices and len(slices[-1]) < min(limit, new_limit):
             slices[-1].append(device)
             limit = min(limit, new_limit)
@@ -197,7 +182,7 @@ def _validate_devices(
     devices: Sequence[v1.Device], check: Callable[[v1.Device, str], list[FieldError]], release: Release
 ) -> list[FieldError]:
     """Check the number of devices, each device, and that their names differ."""
-    limit = max_devices(tuple(devices)) if release.has(Change.ADVANCED_DEVICES_ARE_LIMITED) else DEVICES_MAX
+    limit = max_devices(tuple(devices), slice_limits(release.version))
     if len(devices) > limit:
         return [too_many("spec.devices", len(devices), limit)]
     errors = []
