@@ -214,6 +214,20 @@ class Change(Enum):
     """A default outside the range of its request policy is an error of the default; before, of the bound."""
     CHANGED_EFFECTS_BEGIN_NOW = auto()
     """A changed effect in a DeviceTaintRule begins with its update, unless that has another time."""
+    RULES_ARE_DECLARED = auto()
+    """Errors of declarative rules come last, and have the paths of the request's version; before, no rule was one."""
+    DUPLICATES_ARE_WHOLE_ITEMS = auto()
+    """An item that repeats is reported as a whole; before, its field that repeats was."""
+    KEYS_ARE_ERRORS_OF_THEIR_MAP = auto()
+    """A wrong key of a map is an error of the map; before, of its entry."""
+    OWNERS_ARE_NUMBERED = auto()
+    """Errors of owners have the number of the owner, and missing fields are required; before, they were invalid."""
+    EMPTY_STATUSES_ARE_MISSING = auto()
+    """A condition without status lacks a required value; before, it had an unsupported one."""
+    LONG_LISTS_ARE_NOT_READ = auto()
+    """The items of a list that is too long are not checked; before, they were."""
+    UPDATED_CLAIMS_ARE_NOT_READ = auto()
+    """The spec of an updated claim is only compared with the former one; before, it was also checked like a new one."""
     DRIVERS_IN_UPPER_CASE_WARN = auto()
     """The API server warns about drivers whose names have upper case."""
     PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
@@ -314,6 +328,13 @@ _CHANGED: Final = {
     Change.STEPS_ARE_POSITIVE: 37,
     Change.DEFAULTS_OUT_OF_RANGE_ARE_NAMED: 37,
     Change.CHANGED_EFFECTS_BEGIN_NOW: 36,
+    Change.RULES_ARE_DECLARED: 37,
+    Change.DUPLICATES_ARE_WHOLE_ITEMS: 35,
+    Change.KEYS_ARE_ERRORS_OF_THEIR_MAP: 36,
+    Change.OWNERS_ARE_NUMBERED: 37,
+    Change.EMPTY_STATUSES_ARE_MISSING: 37,
+    Change.LONG_LISTS_ARE_NOT_READ: 35,
+    Change.UPDATED_CLAIMS_ARE_NOT_READ: 35,
     Change.DRIVERS_IN_UPPER_CASE_WARN: 35,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,

@@ -89,7 +89,7 @@ class ResourceStrategy(Strategy):
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
         """Return hand-written errors first; declarative ones have the paths of the request's version."""
-        return errors_in_version(errors, context.api_version)
+        return errors_in_version(errors, context.api_version, context.release)
 
 
 def _parsed(model: type[_Model], context: StrategyContext, *objects: Object) -> list[_Model]:
@@ -230,8 +230,8 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        specs = (_read(v1.ResourceClaimSpec, item.get("spec") or {}, context) for item in (obj, old))
-        return validate_claim_spec_update(*specs)
+        spec, before = (_read(v1.ResourceClaimSpec, item.get("spec") or {}, context) for item in (obj, old))
+        return validate_claim_spec_update(spec, before, context.release)
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:

@@ -22,12 +22,14 @@ from dra_kit.kubernetes.resource.field_errors import (
     forbidden,
     invalid,
     mark_declarative,
+    mark_key,
     not_found,
     required,
     too_many,
 )
 from dra_kit.kubernetes.resource.names import key_path, label_errors, qualified_name
 from dra_kit.kubernetes.resource.validation.fields import (
+    entries_within,
     validate_binding,
     validate_node_name,
     validate_node_selector,
@@ -97,7 +99,7 @@ def validate_capacities(
     """
     errors = []
     for key, capacity in capacities.items():
-        errors += qualified_name(key, path, release)
+        errors += mark_key(qualified_name(key, path, release), key_path("", key))
         if capacity.request_policy is None:
             continue
         where = f"{key_path(path, key)}.requestPolicy"
@@ -118,22 +120,22 @@ def _validate_policy(
         detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
         return [forbidden(path, detail)]
     if policy.valid_values:
-        return _validate_values(policy, capacity, path, fractional=_FRACTIONS in release)
+        return _validate_values(policy, capacity, path, release)
     if policy.valid_range is not None:
         return _validate_range(policy.default, policy.valid_range, capacity, path, release)
     return []
 
 
 def _validate_values(
-    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, *, fractional: bool
+    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
     if policy.default is None:
         return [required(f"{path}.default", "required when validValues is defined")]
-    where, values = f"{path}.validValues", policy.valid_values
+    where, fractional = f"{path}.validValues", _FRACTIONS in release
     errors = []
-    if len(values) > VALID_VALUES_MAX:
-        errors.append(too_many(where, len(values), VALID_VALUES_MAX))
-        values = ()
+    if len(policy.valid_values) > VALID_VALUES_MAX:
+        errors.append(too_many(where, len(policy.valid_values), VALID_VALUES_MAX))
+    values = [value for _, value in entries_within(policy.valid_values, VALID_VALUES_MAX, where, release)]
     seen: set[Quantity | int] = set()
     for i, value in enumerate(values):
         if i and value < values[i - 1]:
@@ -260,7 +262,7 @@ def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str,
     """Check keys and values; ``path`` is that of the map."""
     errors = []
     for key, attribute in attributes.items():
-        errors += qualified_name(key, path, release)
+        errors += mark_key(qualified_name(key, path, release), key_path("", key))
         errors += _validate_attribute(attribute, key_path(path, key), release)
     return errors
 
@@ -391,7 +393,7 @@ def validate_device_fields(
         )
     errors += _validate_consumption(device, path, release)
     errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints, release)
-    errors += validate_binding(device, path)
+    errors += validate_binding(device, path, release)
     errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
     resources = device.node_allocatable_resources
     errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources", release)
@@ -471,7 +473,7 @@ def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str, release: Rel
     for i, counter_set in enumerate(sets):
         where = f"{path}[{i}]"
         if counter_set.name in seen:
-            errors += mark_declarative([duplicate(where, counter_set)])
+            errors += mark_declarative([duplicate(where, counter_set, key="name")])
         seen.add(counter_set.name)
         errors += _validate_set_name(counter_set.name, f"{where}.name")
         errors += _validate_counters(counter_set.counters, f"{where}.counters", limits)
@@ -504,7 +506,7 @@ def _validate_consumption(device: v1.Device, device_path: str, release: Release)
     for i, entry in enumerate(entries):
         where = f"{path}[{i}]"
         if entry.counter_set in seen:
-            errors += mark_declarative([duplicate(where, entry)])
+            errors += mark_declarative([duplicate(where, entry, key="counterSet")])
         seen.add(entry.counter_set)
         errors += _validate_set_name(entry.counter_set, f"{where}.counterSet")
         errors += _validate_counters(entry.counters, f"{where}.counters", limits)
@@ -521,8 +523,10 @@ def _validate_counters(counters: Mapping[str, v1.Counter], path: str, limits: Sl
         return mark_declarative([required(path)])
     limit = limits.counters_in_set
     errors = [too_many(path, len(counters), limit)] if limit is not None and len(counters) > limit else []
-    invalid_names = [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
-    return errors + mark_declarative(invalid_names)
+    for name in counters:
+        wrong = (invalid(path, name, text) for text in names.dns_label(name))
+        errors += mark_declarative(mark_key(wrong, key_path("", name, names.LABEL_MAX_LENGTH)))
+    return errors
 
 
 def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:

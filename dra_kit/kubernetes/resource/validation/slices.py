@@ -183,15 +183,12 @@ def _validate_devices(
 ) -> list[FieldError]:
     """Check the number of devices, each device, and that their names differ."""
     limit = max_devices(tuple(devices), slice_limits(release.version))
-    if len(devices) > limit:
-        return [too_many("spec.devices", len(devices), limit)]
-    errors = []
+    errors = [too_many("spec.devices", len(devices), limit)] if len(devices) > limit else []
     seen: set[str] = set()
-    for i, device in enumerate(devices):
-        path = f"spec.devices[{i}]"
+    for path, device in entries_within(devices, limit, "spec.devices", release):
         errors += check(device, path)
         if device.name in seen:
-            errors.append(duplicate(path, device.name))
+            errors.append(duplicate(path, device.name, key="name"))
         seen.add(device.name)
     return errors
 
@@ -318,14 +315,14 @@ def validate_pool_status(status: Any, old: Any, release: Release) -> list[FieldE
     pools, conditions = status.get("pools") or (), status.get("conditions") or ()
     errors = _count(status, "poolCount", "status", needed=True)
     errors += check_limit(pools, LIMIT_MAX, "status.pools")
-    for path, pool in entries_within(pools, LIMIT_MAX, "status.pools"):
-        errors += _pool_status(pool, path)
+    for path, pool in entries_within(pools, LIMIT_MAX, "status.pools", release):
+        errors += _pool_status(pool, path, release)
     parsed = [v1.Condition.model_validate(item) for item in conditions]
     errors += validate_conditions(parsed, "status.conditions", release, limit=_REQUEST_CONDITIONS_MAX)
     return mark_declarative(errors)
 
 
-def _pool_status(pool: Any, path: str) -> list[FieldError]:
+def _pool_status(pool: Any, path: str, release: Release) -> list[FieldError]:
     errors = declared_driver_name(pool.get("driver", ""), f"{path}.driver", max_length=None)
     name = pool.get("poolName", "")
     errors += declared_pool_name(name, f"{path}.poolName") if name else [required(f"{path}.poolName")]
@@ -342,7 +339,7 @@ def _pool_status(pool: Any, path: str) -> list[FieldError]:
         errors
         + _partition_summary(pool.get("partitionSummary") or (), f"{path}.partitionSummary")
         + (
-            _shareable_summary(pool["shareableSummary"], f"{path}.shareableSummary")
+            _shareable_summary(pool["shareableSummary"], f"{path}.shareableSummary", release)
             if pool.get("shareableSummary") is not None
             else []
         )
@@ -363,12 +360,12 @@ def _partition_summary(entries: Any, path: str) -> list[FieldError]:
     return errors
 
 
-def _shareable_summary(summary: Any, path: str) -> list[FieldError]:
+def _shareable_summary(summary: Any, path: str, release: Release) -> list[FieldError]:
     errors = _count(summary, "fullyAvailableDevices", path, needed=True)
     errors += _count(summary, "partiallyAvailableDevices", path, needed=True)
     capacities = summary.get("capacity") or ()
     errors += check_limit(capacities, _SUMMARY_MAX, f"{path}.capacity")
-    for where, capacity in entries_within(capacities, _SUMMARY_MAX, f"{path}.capacity"):
+    for where, capacity in entries_within(capacities, _SUMMARY_MAX, f"{path}.capacity", release):
         fields = ("name", "total", "consumed", "available")
         errors += [required(f"{where}.{field}") for field in fields if capacity.get(field) in {None, ""}]
     return errors

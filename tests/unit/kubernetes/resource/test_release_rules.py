@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.conversion import V1BETA1, errors_in_version
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS, check_new_object
 from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
-from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec, validate_template_update
+from dra_kit.kubernetes.resource.validation.claims import (
+    validate_claim_spec,
+    validate_claim_spec_update,
+    validate_template_update,
+)
 from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
+from dra_kit.kubernetes.resource.validation.fields import validate_conditions, validate_object_meta
 from dra_kit.kubernetes.resource.validation.pod_groups import validate_pod_group
 from dra_kit.kubernetes.resource.validation.slices import (
     taint_rule_warnings,
@@ -402,9 +410,7 @@ def test_limits_of_slices_are_by_set_since_1_35(resource_slice: v1.ResourceSlice
 )
 def test_limits_of_a_device_are_by_set_since_1_35(sizes: tuple[int, ...], before: str, since: str) -> None:
     for version, expected in (("1.34", before), ("1.35", since)):
-        found = texts(
-            validate_device_fields(device(**consumes(*sizes)), "spec.devices[0]", Release.parse(version))
-        )
+        found = texts(validate_device_fields(device(**consumes(*sizes)), "spec.devices[0]", Release.parse(version)))
 
         assert found == [expected] * bool(expected), version
 
@@ -441,3 +447,89 @@ def test_ranges_of_policies_fit_an_int64_since_1_37(bounds: dict[str, str], befo
 
         assert len(found) == bool(expected), version
         assert expected in "".join(found)
+
+
+NAMED_TWICE = {
+    "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}] * 2}
+}
+BAD_MODE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "x"}}]}}
+UNKNOWN = "spec.devices.constraints[0].requests"
+MANY = {"devices": {"requests": [], "constraints": [{"matchAttribute": "a/b", "requests": ["A"] * 33}]}}
+
+
+def claim_errors(spec: dict[str, Any], release: Release) -> list[FieldError]:
+    return validate_claim_spec(v1.ResourceClaimSpec.model_validate(spec), release)
+
+
+@pytest.mark.parametrize(
+    ("errors_of", "versions", "before", "since"),
+    [
+        (
+            partial(claim_errors, NAMED_TWICE),
+            ("1.34", "1.35"),
+            ["spec.devices.requests[1].name"],
+            ["spec.devices.requests[1]"],
+        ),
+        (
+            partial(claim_errors, BAD_MODE),
+            ("1.36", "1.37"),
+            ["spec.devices.requests[0].exactly.allocationMode"],
+            ["spec.devices.requests[0].allocationMode"],
+        ),
+        (partial(claim_errors, MANY), ("1.34", "1.35"), [UNKNOWN, *(f"{UNKNOWN}[{i}]" for i in range(33))], [UNKNOWN]),
+        (
+            partial(validate_slice, slice_({"attributes": {"a-b": {"int": 1}}})),
+            ("1.35", "1.36"),
+            ["spec.devices[0].attributes[a-b]"],
+            ["spec.devices[0].attributes"],
+        ),
+        (
+            partial(validate_slice, slice_({"capacity": {"a-b": {"value": "1"}}})),
+            ("1.35", "1.36"),
+            ["spec.devices[0].capacity[a-b]"],
+            ["spec.devices[0].capacity"],
+        ),
+    ],
+)
+def test_paths_of_errors(
+    errors_of: Callable[[Release], list[FieldError]], versions: tuple[str, str], before: list[str], since: list[str]
+) -> None:
+    for version, expected in zip(versions, (before, since), strict=True):
+        release = Release.parse(version)
+        found = errors_in_version(errors_of(release), V1BETA1, release)
+
+        assert list(dict.fromkeys(error.path for error in found)) == expected, version
+
+
+@pytest.mark.parametrize(
+    ("version", "texts"),
+    [
+        ("1.36", {'metadata.ownerReferences.kind: Invalid value: "": must not be empty'}),
+        ("1.37", {"metadata.ownerReferences[0].kind: Required value: must not be empty"}),
+    ],
+)
+def test_owners_are_numbered_since_1_37(version: str, texts: set[str]) -> None:
+    owner = {"apiVersion": "v1", "kind": "", "name": "n", "uid": "u"}
+    metadata = {"name": "a", "ownerReferences": [owner]}
+
+    found = validate_object_meta(metadata, namespaced=False, name_problems=lambda _: [], release=Release.parse(version))
+
+    assert {str(error) for error in found} == texts
+
+
+def test_condition_without_status_lacks_it_since_1_37() -> None:
+    condition = v1.Condition.model_validate(
+        {"type": "Ready", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    )
+    found = [validate_conditions([condition], "c", Release.parse(version)) for version in ("1.36", "1.37")]
+
+    assert [[error.kind for error in errors] for errors in found] == [[ErrorKind.UNSUPPORTED], [ErrorKind.REQUIRED]]
+
+
+@pytest.mark.parametrize(
+    ("version", "paths"), [("1.34", ["spec.devices.requests[0].exactly.allocationMode", "spec"]), ("1.35", ["spec"])]
+)
+def test_changed_claims_were_checked_like_new_ones_before_1_35(version: str, paths: list[str]) -> None:
+    new, old = v1.ResourceClaimSpec.model_validate(BAD_MODE), claim()
+
+    assert [error.path for error in validate_claim_spec_update(new, old, Release.parse(version))] == paths
