@@ -208,8 +208,9 @@ class Endpoint:
             body = render_table(kind.columns, rows, metadata, version=form.version, include=include)
         elif is_list:
             items = [partial_metadata(wire, form.version) for _, wire in rows]
+            # without items, this list has null
             body = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{form.version}",
-                    "metadata": metadata, "items": items}  # fmt: skip
+                    "metadata": metadata, "items": items or None}  # fmt: skip
         else:
             body = partial_metadata(whole, form.version)
         return ApiResponse(body, answer.code, warnings=answer.warnings)

@@ -228,6 +228,12 @@ class Change(Enum):
     """The items of a list that is too long are not checked; before, they were."""
     UPDATED_CLAIMS_ARE_NOT_READ = auto()
     """The spec of an updated claim is only compared with the former one; before, it was also checked like a new one."""
+    BINDINGS_NAME_NODES = auto()
+    """The target of a Binding has the name of a node; before, it could be any text."""
+    PROVIDERS_ARE_INVALID_WHEN_CHANGED = auto()
+    """A changed ``providerID`` of a node is invalid; before, it was forbidden."""
+    CLAIM_NAMES_ARE_THEIR_OWN_ERRORS = auto()
+    """A wrong ``resourceClaimName`` in the status of a pod is an error of this field; before, of ``name``."""
     DRIVERS_IN_UPPER_CASE_WARN = auto()
     """The API server warns about drivers whose names have upper case."""
     PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
@@ -335,6 +341,9 @@ _CHANGED: Final = {
     Change.EMPTY_STATUSES_ARE_MISSING: 37,
     Change.LONG_LISTS_ARE_NOT_READ: 35,
     Change.UPDATED_CLAIMS_ARE_NOT_READ: 35,
+    Change.BINDINGS_NAME_NODES: 37,
+    Change.PROVIDERS_ARE_INVALID_WHEN_CHANGED: 37,
+    Change.CLAIM_NAMES_ARE_THEIR_OWN_ERRORS: 36,
     Change.DRIVERS_IN_UPPER_CASE_WARN: 35,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,
@@ -407,6 +416,7 @@ GATES: Final = {
     "DynamicResourceAllocation": GateHistory(26, on=34, locked=35, removed=38),
     "GenericWorkload": GateHistory(35),
     "NodeDeclaredFeatures": GateHistory(35, on=36, locked=37),
+    "ResourceHealthStatus": GateHistory(31, on=36),
 }
 """The gates that have an effect here."""
 INERT_GATES: Final = {
@@ -414,8 +424,7 @@ INERT_GATES: Final = {
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
     "PodsAPI": "the kubelet here does not serve pods",
-    "ResourceHealthStatus": "the status of pods does not report the health of devices here",
-    "ResourceHealthStatusMessage": "the status of pods does not report the health of devices here",
+    "ResourceHealthStatusMessage": "the health of a device is always reported with its message here",
     "SchedulerPreQueueingHints": "it only makes a scheduler faster",
 }
 """Gates for DRA in Kubernetes that have no effect here, with the reason."""
