@@ -174,7 +174,9 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
         *(f"{_RESULTS}.{name}" for name in ("shareID", "consumedCapacity")), "status.devices.*.shareID",
     )),
     (("DRADeviceCompatibilityGroups",), (f"{_DEVICES}.consumesCounters.*.compatibilityGroups",)),
-    (("DRANodeAllocatableResources",), (f"{_DEVICES}.nodeAllocatableResources",)),
+    (("DRANodeAllocatableResources",), (
+        f"{_DEVICES}.nodeAllocatableResources", f"{_DEVICES}.nodeAllocatableResourceMappings",
+    )),
     (("DRAListTypeAttributes",), tuple(
         f"{_DEVICES}.attributes.*.{name}" for name in ("ints", "bools", "strings", "versions")
     )),

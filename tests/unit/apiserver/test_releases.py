@@ -14,7 +14,7 @@ from dra_kit.apiserver.openapi import full_name
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.kubernetes.release import SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.schema.protobuf import encode_message, pack
-from dra_kit.kubernetes.resource.schema.types import SchemaType, StrictDecoding, decode, struct
+from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode, struct
 from tests.release.schema import recorded
 from tests.unit.apiserver.conftest import Http, Object, config_map, pod
 
@@ -27,9 +27,9 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @asynccontextmanager
-async def server_of(version: str) -> AsyncIterator[Http]:
-    """A server of a release with all its versions."""
-    running = ApiServer(release=Release.parse(version), runtime_config=ALL_VERSIONS)
+async def server_of(version: str, gates: str = "") -> AsyncIterator[Http]:
+    """A server of a release with all its versions, and with feature gates as in ``--feature-gates``."""
+    running = ApiServer(release=Release.parse(version).switched(gates), runtime_config=ALL_VERSIONS)
     async with running as server, aiohttp.ClientSession() as session:
         yield Http(session, server.url)
 
@@ -234,17 +234,17 @@ async def test_openapi_describes_the_fields_that_the_release_decodes(version: Ku
                 types[name]: set(item.get("properties", ())) for name, item in schemas.items() if name in types
             }
 
-    decoded = {
-        name: known.fields.keys() - _unknown(name, known, version) for name in described if (known := struct(name))
-    }
+    fields = {name: {item for one in SUPPORTED if (known := struct(name, one)) for item in known.fields}
+              for name in described if struct(name) is not None}  # fmt: skip
+    decoded = {name: known - _unknown(name, known, version) for name, known in fields.items()}
     assert len(decoded) > 300
     assert {name: fields for name, fields in described.items() if name in decoded} == decoded
 
 
-def _unknown(type_name: str, known: SchemaType, version: KubernetesVersion) -> set[str]:
+def _unknown(type_name: str, fields: set[str], version: KubernetesVersion) -> set[str]:
     """The fields that strict decoding finds fault with."""
     strictness = StrictDecoding(version=version)
-    decode(dict.fromkeys(known.fields), type_name, strictness)
+    decode(dict.fromkeys(fields), type_name, strictness)
     return {problem.removeprefix('unknown field "').removesuffix('"') for problem in strictness.problems}
 
 
@@ -555,3 +555,53 @@ async def test_groups_of_pods_are_served_in_v1beta1_since_1_37(version: str, *, 
         found = await answer.text()
 
     assert ("podgroups" in found) is served
+
+
+MAPPED: Object = {"memory": {"capacityKey": "ram", "allocationMultiplier": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "stored"),
+    [
+        ("1.36", "DRANodeAllocatableResources=true", {"nodeAllocatableResourceMappings": MAPPED}),
+        ("1.36", "", {}),
+        ("1.37", "DRANodeAllocatableResources=true", None),
+    ],
+)
+async def test_devices_of_1_36_map_their_capacity_to_their_node(
+    version: str, gates: str, stored: dict[str, object] | None
+) -> None:
+    device: Object = {"name": "gpu-0", "capacity": {"ram": {"value": "1Gi"}}, "nodeAllocatableResourceMappings": MAPPED}
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+    async with server_of(version, gates) as http:
+        await http("POST", "/api/v1/nodes", node)
+        status, told, _ = await http("POST", f"{SLICES}?fieldValidation=Strict", slice_of([device]))
+        device["nodeAllocatableResourceMappings"] = {"example.com/a": {"capacityKey": "b"}, "cpu": {}}
+        _, refused, _ = await http("POST", SLICES, {**slice_of([device]), "metadata": {"name": "slice-2"}})
+
+    if stored is None:
+        assert (status, told["message"].count("unknown field")) == (400, 1)
+        return
+    assert status == 201
+    assert {key: value for key, value in told["spec"]["devices"][0].items() if key.startswith("node")} == stored
+    causes = [cause["field"] for cause in refused["details"]["causes"]] if stored else []
+    at = "spec.devices[0].nodeAllocatableResourceMappings"
+    assert causes == ([f"{at}[example.com/a]", f"{at}[example.com/a].capacityKey", f"{at}[cpu]"] if stored else [])
+
+
+async def test_rules_of_1_34_select_devices_by_class_and_expression() -> None:
+    rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
+    selector = {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}]}
+    wrong = {"deviceClassName": "C", "selectors": [{"cel": {"expression": "device.nothing"}}]}
+    async with server_of("1.34") as http:
+        status, stored, _ = await http(
+            "POST", f"{rules}?fieldValidation=Strict", {**RULE, "spec": {**RULE["spec"], "deviceSelector": selector}}
+        )
+        _, refused, _ = await http("POST", rules, {**RULE, "spec": {**RULE["spec"], "deviceSelector": wrong}})
+        _, listed, _ = await http("GET", rules)
+
+    assert (status, stored["spec"]["deviceSelector"]) == (201, selector)
+    assert listed["items"][0]["spec"]["deviceSelector"] == selector
+    at = "spec.deviceSelector"
+    causes = [cause["field"] for cause in refused["details"]["causes"]]
+    assert causes == [f"{at}.deviceClassName", f"{at}.selectors[0].cel.expression"]

@@ -397,6 +397,7 @@ def validate_device_fields(
     errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
     resources = device.node_allocatable_resources
     errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources", release)
+    errors += _validate_node_mappings(device, f"{path}.nodeAllocatableResourceMappings")
     return errors
 
 
@@ -538,6 +539,23 @@ def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:
         if group in groups[:i]:
             errors.append(duplicate(f"{path}[{i}]", group))
     return mark_declarative(errors)
+
+
+def _validate_node_mappings(device: v1.Device, path: str) -> list[FieldError]:
+    """Check ``nodeAllocatableResourceMappings`` of one device, which Kubernetes 1.36 knows."""
+    errors = []
+    for name, mapping in device.node_allocatable_resource_mappings.items():
+        where, key = key_path(path, name), mapping.capacity_key
+        if "/" in name and "kubernetes.io/" not in name:
+            errors.append(invalid(where, name, "must be a node allocatable resource name"))
+        if mapping.allocation_multiplier is None and key is None:
+            errors.append(invalid(where, "", "at least one of allocationMultiplier or capacityKey must be set"))
+        errors += _positive(mapping.allocation_multiplier, f"{where}.allocationMultiplier")
+        if key == "":
+            errors.append(invalid(f"{where}.capacityKey", "", "capacityKey must not be an empty string"))
+        elif key is not None and key not in device.capacity:
+            errors.append(not_found(f"{where}.capacityKey", key))
+    return errors
 
 
 _MAPPING_MEMBERS = "`capacityKey`, `deviceMultiplier`"
