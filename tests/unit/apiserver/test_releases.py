@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import aiohttp
 import pytest
 
 from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.openapi import full_name
+from dra_kit.apiserver.selectors import parse_shard_selector
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.apiserver.status_errors import StatusError
 from dra_kit.kubernetes.release import SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.schema.protobuf import encode_message, pack
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode, struct
@@ -605,3 +608,85 @@ async def test_rules_of_1_34_select_devices_by_class_and_expression() -> None:
     at = "spec.deviceSelector"
     causes = [cause["field"] for cause in refused["details"]["causes"]]
     assert causes == [f"{at}.deviceClassName", f"{at}.selectors[0].cel.expression"]
+
+
+LOWEST, MIDDLE, HIGHEST = "0x0000000000000000", "0x8000000000000000", "0x10000000000000000"
+
+
+def shard(start: str, end: str, field: str = "object.metadata.namespace") -> str:
+    return f"shardRange({field}, '{start}', '{end}')"
+
+
+@pytest.mark.parametrize(
+    ("version", "selector", "namespaces"),
+    [
+        ("1.38", shard(LOWEST, MIDDLE), ["fo"]),  # 0x08985907b541d342 by FNV-1a
+        ("1.38", shard(MIDDLE, HIGHEST), ["foo"]),  # 0xdcb27518fed9d577
+        ("1.38", shard("0x08985907b541d342", "0x08985907b541d343"), ["fo"]),
+        ("1.38", shard("0x08985907b541d343", "0xdcb27518fed9d577"), []),
+        ("1.38", f"{shard(MIDDLE, HIGHEST)} || {shard(LOWEST, MIDDLE)}", ["fo", "foo"]),
+        ("1.37", shard(LOWEST, MIDDLE), ["fo", "foo"]),
+        ("1.37", "nonsense", ["fo", "foo"]),
+    ],
+)
+async def test_lists_are_sharded_since_1_38(version: str, selector: str, namespaces: list[str]) -> None:
+    query = f"fieldSelector=metadata.name%3Da&shardSelector={quote(selector)}"
+    async with server_of(version) as http:
+        for name in ("fo", "foo"):
+            await http("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await http("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "a"}})
+        _, listed, _ = await http("GET", f"/api/v1/configmaps?{query}")
+        _, table, _ = await http(
+            "GET", f"/api/v1/configmaps?{query}", accept="application/json;as=Table;v=v1;g=meta.k8s.io"
+        )
+
+    assert [item["metadata"]["namespace"] for item in listed["items"]] == namespaces
+    assert len(table["rows"]) == len(namespaces)
+    assert listed["metadata"].get("shardInfo") == ({"selector": selector} if version == "1.38" else None)
+    assert "shardInfo" not in table["metadata"]
+
+
+async def test_watches_of_1_38_are_sharded() -> None:
+    path = f"/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Da&shardSelector={quote(shard(MIDDLE, HIGHEST))}"
+    async with ApiServer(release=Release.parse("1.38")) as server, aiohttp.ClientSession() as session:
+        http = Http(session, server.url)
+        for name in ("fo", "foo"):
+            await http("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await http("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "a"}})
+        async with session.get(server.url + path) as watch:
+            first = json.loads(await watch.content.readline())
+
+    assert first["object"]["metadata"]["namespace"] == "foo"
+
+
+@pytest.mark.parametrize(
+    ("selector", "problem"),
+    [
+        (" ", "empty shard selector is not allowed"),
+        ("a", "unexpected expression"),
+        ("shardRange(", "CEL parse error: Syntax error"),
+        ("shardRange(object.metadata.uid)", "requires exactly 3 arguments, got 1"),
+        (shard(LOWEST, HIGHEST, "object.metadata.name"), 'unsupported field path "object.metadata.name"'),
+        (shard(LOWEST, HIGHEST, "a[0]"), "expected field path"),
+        (shard(HIGHEST, LOWEST), f"shard range start {HIGHEST} must be less than end {LOWEST}"),
+        (shard("0x0", HIGHEST), 'got "0x0" (did you mean "0x0000000000000000"?)'),
+        (shard("0xG", HIGHEST), 'invalid hex character "G" in "0xG"'),
+        (shard("0", HIGHEST), "must have '0x' prefix"),
+        (shard("0x", HIGHEST), "hex value is required after '0x'"),
+        (shard(f"{LOWEST}0", HIGHEST), "17-digit hex value must be '0x10000000000000000' (2^64)"),
+        (shard(f"{LOWEST}00", HIGHEST), "hex value too long (18 chars, max 17)"),
+        ("shardRange(object.metadata.uid, 1, 2)", "hexStart must be a string literal"),
+        (f"{shard(LOWEST, HIGHEST)} && {shard(LOWEST, HIGHEST)}", 'unsupported function "_&&_"'),
+        (f"{shard(LOWEST, HIGHEST)} || {shard(LOWEST, HIGHEST, 'object.metadata.uid')}", "must use the same field"),
+        (" || ".join([shard(LOWEST, HIGHEST)] * 500), ""),
+    ],
+)
+async def test_shard_selector_that_does_not_read_is_a_bad_request(selector: str, problem: str) -> None:
+    if not problem:  # a long one reads, in linear time and without recursion
+        assert len(parse_shard_selector(selector).ranges) == 500
+        return
+    with pytest.raises(StatusError, match=r"^invalid shard selector: ") as refusal:
+        parse_shard_selector(selector)
+
+    assert problem in str(refusal.value)
+    assert refusal.value.code == 400
