@@ -578,15 +578,15 @@ async def test_devices_of_1_36_map_their_capacity_to_their_node(
     node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
     async with server_of(version, gates) as http:
         await http("POST", "/api/v1/nodes", node)
-        status, told, _ = await http("POST", f"{SLICES}?fieldValidation=Strict", slice_of([device]))
+        status, answer, _ = await http("POST", f"{SLICES}?fieldValidation=Strict", slice_of([device]))
         device["nodeAllocatableResourceMappings"] = {"example.com/a": {"capacityKey": "b"}, "cpu": {}}
         _, refused, _ = await http("POST", SLICES, {**slice_of([device]), "metadata": {"name": "slice-2"}})
 
     if stored is None:
-        assert (status, told["message"].count("unknown field")) == (400, 1)
+        assert (status, answer["message"].count("unknown field")) == (400, 1)
         return
     assert status == 201
-    assert {key: value for key, value in told["spec"]["devices"][0].items() if key.startswith("node")} == stored
+    assert {key: value for key, value in answer["spec"]["devices"][0].items() if key.startswith("node")} == stored
     causes = [cause["field"] for cause in refused["details"]["causes"]] if stored else []
     at = "spec.devices[0].nodeAllocatableResourceMappings"
     assert causes == ([f"{at}[example.com/a]", f"{at}[example.com/a].capacityKey", f"{at}[cpu]"] if stored else [])

@@ -30,6 +30,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     check_limit,
     entries_within,
     find_duplicates,
+    found_after_refusal,
     repeated_names,
     validate_amounts,
     validate_annotation_keys,
@@ -120,8 +121,7 @@ def _validate_request(request: v1.DeviceRequest, path: str, rules: _Rules) -> li
     if not request.first_available and request.exactly is None:
         return [*errors, required(path, _ONE_OF)]
     if request.first_available and request.exactly is not None:
-        # hand-written rules stop here
-        content = [error for error in content if error.declarative]
+        content = found_after_refusal(content, rules.release)
         content.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
     return errors + content
 

@@ -30,6 +30,7 @@ from dra_kit.kubernetes.resource.field_errors import (
 from dra_kit.kubernetes.resource.names import key_path, label_errors, qualified_name
 from dra_kit.kubernetes.resource.validation.fields import (
     entries_within,
+    found_after_refusal,
     validate_binding,
     validate_node_name,
     validate_node_selector,
@@ -415,8 +416,7 @@ def _validate_taints(
     errors = [too_many(path, len(taints), limit)] if len(taints) > limit else []
     for i, taint in enumerate(taints):
         found = validate_taint(taint, f"{path}[{i}]", release)
-        # declarative rules also check the items of a list that is too long
-        errors += [error for error in found if error.declarative] if len(taints) > limit else found
+        errors += found_after_refusal(found, release) if len(taints) > limit else found
     return errors
 
 

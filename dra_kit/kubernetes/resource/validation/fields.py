@@ -158,6 +158,16 @@ def entries_within(items: Sequence[_Item], limit: int, path: str, release: Relea
             yield f"{path}[{i}]", item
 
 
+def found_after_refusal(errors: Sequence[FieldError], release: Release) -> list[FieldError]:
+    """Return those errors inside a list or choice that a release reports besides the refusal of the whole.
+
+    Hand-written rules stop at the refusal, declarative ones do not. Before Kubernetes 1.35, no rule stopped.
+    """
+    if not release.has(Change.LONG_LISTS_ARE_NOT_READ):
+        return list(errors)
+    return [error for error in errors if error.declarative and release.has(Change.RULES_ARE_DECLARED)]
+
+
 def check_limit(items: Sequence[_Item], limit: int, path: str) -> list[FieldError]:
     """Return the error about a list that is too long."""
     return mark_declarative([too_many(path, len(items), limit)]) if len(items) > limit else []

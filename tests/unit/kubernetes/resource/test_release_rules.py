@@ -533,3 +533,26 @@ def test_changed_claims_were_checked_like_new_ones_before_1_35(version: str, pat
     new, old = v1.ResourceClaimSpec.model_validate(BAD_MODE), claim()
 
     assert [error.path for error in validate_claim_spec_update(new, old, Release.parse(version))] == paths
+
+
+BAD_TAINTS = {"taints": [{"key": "k", "effect": "x"}] + [{"key": "-", "effect": "NoSchedule"}] * 16}
+BOTH = {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All", "count": 1}, "firstAvailable": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("version", "taints", "choices"),
+    [
+        ("1.34", {"Too many", "Unsupported value", "Invalid value"}, {"spec.devices.requests[0].exactly.count"}),
+        ("1.35", {"Too many"}, set()),
+        ("1.36", {"Too many"}, set()),
+        ("1.37", {"Too many", "Unsupported value"}, {"spec.devices.requests[0].firstAvailable[0].deviceClassName"}),
+    ],
+)
+def test_items_after_the_refusal_of_their_list_or_choice(version: str, taints: set[str], choices: set[str]) -> None:
+    release = Release.parse(version)
+    slices = validate_slice(slice_(BAD_TAINTS), release)
+    claims = [error.path for error in claim_errors({"devices": {"requests": [BOTH]}}, release)]
+
+    assert {error.body.partition(":")[0] for error in slices} == taints
+    assert choices <= set(claims)
+    assert bool(choices) == (set(claims) != {"spec.devices.requests[0]"})
