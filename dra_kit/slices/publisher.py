@@ -55,6 +55,8 @@ PACE: Final = 5.0
 REPORT_AGAIN: Final = 60.0
 """Seconds until the same error is reported again."""
 _BAD_REQUEST: Final = 400
+_NAMED: Final = 10
+"""Devices that one line of the log names."""
 
 
 class Publisher:
@@ -257,16 +259,16 @@ class Publisher:
         return steps, refused
 
     def _report_taints(self, pools: Sequence[DesiredPool], version: KubernetesVersion) -> None:
-        """Log the devices that are published without some of their taints, each once."""
+        """Log each pool once whose devices are published without some of their taints."""
         for pool in pools:
-            for device in devices_without_all_taints(pool, version):
-                text = f"taints of {pool.name}/{device}"
-                if text not in self._logged:
-                    self._logged.add(text)
-                    logger.warning(
-                        "a device has more taints than its cluster accepts: the last ones are not published",
-                        extra={"pool": pool.name, "device": device, "kubernetes": str(version)},
-                    )
+            devices = devices_without_all_taints(pool, version)
+            text = f"taints of {pool.name}"
+            if devices and text not in self._logged:
+                self._logged.add(text)
+                logger.warning(
+                    "taints that this release of Kubernetes does not accept are not published",
+                    extra={"pool": pool.name, "devices": ", ".join(devices[:_NAMED]), "kubernetes": str(version)},
+                )
 
     def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
         """Return whether another client deleted slices: the Node that owned them may have been replaced.
