@@ -31,6 +31,7 @@ from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_s
 from dra_kit.kubernetes.resource.validation.claims import (
     validate_claim_spec_update,
     validate_class,
+    validate_selected_content,
     validate_template_update,
 )
 from dra_kit.kubernetes.resource.validation.slices import (
@@ -135,7 +136,8 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.DeviceTaintRule, context, obj, old)
-        return validate_taint_rule(new, context.release, before)
+        errors = validate_taint_rule(new, context.release, before)
+        return errors + validate_selected_content(new, context.release, before)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:

@@ -295,6 +295,27 @@ def validate_selectors(
     return errors
 
 
+def validate_selected_content(
+    rule: v1.DeviceTaintRule, release: Release, old: v1.DeviceTaintRule | None = None
+) -> list[FieldError]:
+    """Check the class and the expressions by which a DeviceTaintRule of Kubernetes 1.34 selects devices.
+
+    Args:
+        rule: the rule.
+        release: of the API server.
+        old: what it replaces: expressions that all stay as they are compile as stored ones.
+    """
+    selector, path = rule.spec.device_selector, "spec.deviceSelector"
+    if selector is None:
+        return []
+    name, before = selector.device_class_name, None if old is None else old.spec.device_selector
+    problems = [] if name is None else names.dns_subdomain(name)
+    errors = [invalid(f"{path}.deviceClassName", name, text) for text in problems]
+    stay = before is not None and selector.selectors == before.selectors
+    declarations = DeviceEnvironment(version=release.version) if stay else environment(release)
+    return errors + validate_selectors(selector.selectors, f"{path}.selectors", declarations, release)
+
+
 def validate_expression(
     expression: str, path: str, declarations: DeviceEnvironment, *, derived: bool = False
 ) -> list[FieldError]:

@@ -42,7 +42,7 @@ from dra_kit.kubernetes.values.semver import Version
 
 
 class SliceLimits(NamedTuple):
-    """How much fits into one ResourceSlice of a release (k8s.io/api ``resource/v1/types.go``); None stands for no limit.
+    """How much fits into one ResourceSlice of a release (k8s.io/api ``resource/v1/types.go``); None is without a limit.
 
     Attributes:
         devices: devices.

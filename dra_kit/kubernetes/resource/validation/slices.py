@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import (
@@ -29,14 +28,12 @@ from dra_kit.kubernetes.resource.field_errors import (
 from dra_kit.kubernetes.resource.names import (
     declared_driver_name,
     declared_pool_name,
-    dns_subdomain,
     driver_name,
     full_name,
     label_errors,
     pool_name,
 )
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
-from dra_kit.kubernetes.resource.validation.claims import environment, validate_selectors
 from dra_kit.kubernetes.resource.validation.devices import (
     SliceLimits,
     slice_limits,
@@ -384,7 +381,9 @@ def _count(holder: Any, field: str, path: str, *, least: int = 0, needed: bool =
 def validate_taint_rule(
     rule: v1.DeviceTaintRule, release: Release, old: v1.DeviceTaintRule | None = None
 ) -> list[FieldError]:
-    """Check all rules of the API server for the spec of a rule, in its paths and texts.
+    """Check the rules of the API server for the spec of a rule, in its paths and texts.
+
+    The class and the expressions that 1.34 knows are left to ``claims.validate_selected_content``, which needs CEL.
 
     Args:
         rule: the rule.
@@ -395,15 +394,9 @@ def validate_taint_rule(
     selector = rule.spec.device_selector
     if selector is not None:
         path = "spec.deviceSelector"
-        if (name := selector.device_class_name) is not None:
-            errors += [invalid(f"{path}.deviceClassName", name, text) for text in dns_subdomain(name)]
         errors += driver_name(selector.driver, f"{path}.driver") if selector.driver is not None else []
         errors += pool_name(selector.pool, f"{path}.pool") if selector.pool is not None else []
         errors += label_errors(selector.device, f"{path}.device") if selector.device is not None else []
-        before = None if old is None else old.spec.device_selector
-        stay = before is not None and selector.selectors == before.selectors
-        declarations = DeviceEnvironment(version=release.version) if stay else environment(release)
-        errors += validate_selectors(selector.selectors, f"{path}.selectors", declarations, release)
     taint = rule.spec.taint
     effect_stays = old is not None and taint.effect != "" and taint.effect == old.spec.taint.effect
     return errors + validate_taint(taint, "spec.taint", release, check_effect=not effect_stays)
