@@ -29,7 +29,7 @@ test: install ## run unit, property and role tests, without cluster or network (
 	EXAMPLES=$(or $(EXAMPLES),40) $(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
 
 .PHONY: test-golden
-test-golden: install ## compare with 22,000 recorded verdicts of Kubernetes
+test-golden: install ## compare with 24,000 recorded verdicts of Kubernetes
 	$(BIN)/python -m pytest $(PARALLEL) tests/golden
 
 .PHONY: test-processes

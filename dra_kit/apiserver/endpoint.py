@@ -205,11 +205,13 @@ class Endpoint:
         if form.kind != "Table" and form.list is not is_list:
             raise _not_of_form(form, answer.kind)
         if form.kind == "Table":
-            body = render_table(kind.columns, rows, metadata, version=form.version, include=include)
+            shown = {name: value for name, value in metadata.items() if name != "shardInfo"}
+            body = render_table(kind.columns, rows, shown, version=form.version, include=include)
         elif is_list:
             items = [partial_metadata(wire, form.version) for _, wire in rows]
+            # without items, this list has null
             body = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{form.version}",
-                    "metadata": metadata, "items": items}  # fmt: skip
+                    "metadata": metadata, "items": items or None}  # fmt: skip
         else:
             body = partial_metadata(whole, form.version)
         return ApiResponse(body, answer.code, warnings=answer.warnings)

@@ -1,17 +1,21 @@
-"""Field selectors and label selectors of lists and watches.
+"""Selectors of lists and watches: of fields, of labels, and of shards.
 
-Source: k8s.io/apimachinery ``pkg/fields`` and ``pkg/labels``.
+Source: k8s.io/apimachinery ``pkg/fields``, ``pkg/labels`` and ``pkg/sharding``; k8s.io/apiserver ``pkg/sharding``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from dra_kit.apiserver.status_errors import StatusError, bad_request
+from dra_kit.kubernetes.cel.failures import CompileFailure
+from dra_kit.kubernetes.cel.parser import parse
+from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
+from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.matching import LabelRequirement, LabelSelector, int64_of
 from dra_kit.kubernetes.values.json import value_at
 
@@ -199,3 +203,122 @@ def reader(path: str) -> FieldReader:
         return "" if value is None else str(value)
 
     return read
+
+
+_SHARD_FIELDS: Final = {"object.metadata.uid": "uid", "object.metadata.namespace": "namespace"}
+_HASHES: Final = 2**64
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_HEX: Final = re.compile(r"[0-9a-f]+")
+_HEX_DIGITS: Final = 16
+
+
+class ShardSelector(Struct, frozen=True):
+    """The objects whose hash of one field is in one of some ranges (gate ShardedListAndWatch).
+
+    Attributes:
+        field: ``uid`` or ``namespace``.
+        ranges: first hash, and the one after the last.
+    """
+
+    field: str
+    ranges: tuple[tuple[int, int], ...]
+
+    def matches(self, obj: Mapping[str, Any]) -> bool:
+        """Return whether an object is in one of the ranges."""
+        hashed = _FNV_OFFSET  # 64-bit FNV-1a
+        for byte in str(obj["metadata"].get(self.field, "")).encode():
+            hashed = (hashed ^ byte) * _FNV_PRIME % _HASHES
+        return any(start <= hashed < end for start, end in self.ranges)
+
+    def __str__(self) -> str:
+        return " || ".join(
+            f"shardRange(object.metadata.{self.field}, '{start:#018x}', '{end:#018x}')" for start, end in self.ranges
+        )
+
+
+def parse_shard_selector(text: str) -> ShardSelector:
+    """Read ``shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')``, several joined by ``||``.
+
+    Raises:
+        StatusError: 400, it does not read so.
+    """
+    text = text.strip()
+    if not text:
+        raise _bad_shard("empty shard selector is not allowed; omit the parameter for unfiltered lists")
+    try:
+        root = parse(text, has_bind=False)
+    except CompileFailure as failure:
+        raise _bad_shard(f"CEL parse error: {failure.message}") from None
+    found = [_shard_range(call) for call in _alternatives(root)]
+    fields = [field for field, _ in found]
+    if other := next((field for field in fields if field != fields[0]), ""):
+        raise _bad_shard(f'all shard ranges must use the same field, got "{fields[0]}" and "{other}"')
+    return ShardSelector(_SHARD_FIELDS[fields[0]], tuple(limits for _, limits in found))
+
+
+def _bad_shard(detail: str) -> StatusError:
+    return bad_request(f"invalid shard selector: {detail}")
+
+
+def _alternatives(root: SyntaxNode) -> Iterator[CallNode]:
+    """Yield the calls that ``||`` joins, from left to right."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, CallNode):
+            raise _bad_shard("unexpected expression; expected shardRange() call or || operator")
+        if node.function == "_||_":
+            waiting += reversed(node.operands)
+        elif node.function == "shardRange":
+            yield node
+        else:
+            raise _bad_shard(f'unsupported function "{node.function}"; only shardRange() and || are allowed')
+
+
+def _shard_range(call: CallNode) -> tuple[str, tuple[int, int]]:
+    if len(call.arguments) != 3:
+        raise _bad_shard(f"shardRange() requires exactly 3 arguments, got {len(call.arguments)}")
+    path = _field_path(call.arguments[0])
+    if path not in _SHARD_FIELDS:
+        raise _bad_shard(f'unsupported field path "{path}"; supported: {", ".join(_SHARD_FIELDS)}')
+    start, end = (_hash(node, name) for node, name in zip(call.arguments[1:], ("hexStart", "hexEnd"), strict=True))
+    if start >= end:
+        raise _bad_shard(f"shard range start {start:#018x} must be less than end {end:#018x}")
+    return path, (start, end)
+
+
+def _field_path(node: SyntaxNode) -> str:
+    names: list[str] = []
+    while isinstance(node, SelectNode) and not node.test_only:
+        names.append(node.field)
+        node = node.operand
+    if not isinstance(node, IdentNode):
+        raise _bad_shard("shardRange() first argument: expected field path (e.g. object.metadata.uid)")
+    return ".".join([node.name, *reversed(names)])
+
+
+def _hash(node: SyntaxNode, name: str) -> int:
+    """Return a bound of 16 hexadecimal digits; that after the highest hash has 17."""
+    value = node.value if isinstance(node, LiteralNode) else None
+    if not isinstance(value, str):
+        raise _bad_shard(f"{name} must be a string literal (e.g. '0xff')")
+    digits = value.removeprefix("0x")
+    if digits == value:
+        raise _bad_shard(f"{name} must have '0x' prefix, got {go_quote(value)}")
+    if not digits:
+        raise _bad_shard(f"{name}: hex value is required after '0x'")
+    if len(digits) > _HEX_DIGITS + 1:
+        most = _HEX_DIGITS + 1
+        raise _bad_shard(f"{name}: hex value too long ({len(digits)} chars, max {most}): {go_quote(digits)}")
+    if _HEX.fullmatch(digits) is None:
+        wrong = next(char for char in digits if _HEX.fullmatch(char) is None)
+        raise _bad_shard(f"{name}: invalid hex character {go_quote(wrong)} in {go_quote(value)}")
+    number = int(digits, 16)
+    if len(digits) > _HEX_DIGITS and number != _HASHES:
+        rule = f"17-digit hex value must be '{_HASHES:#x}' (2^64)"
+        raise _bad_shard(f"{name}: {rule}, got {go_quote(value)}")
+    if len(digits) < _HEX_DIGITS:
+        hint = f'(did you mean "{number:#018x}"?)'
+        raise _bad_shard(f"{name} must be a 0x-prefixed 16-digit hex value, got {go_quote(value)} {hint}")
+    return number

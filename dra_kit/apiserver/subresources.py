@@ -280,7 +280,7 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     given |= {"kind": "Binding", "apiVersion": "v1"}
     write = AdmissionAttributes(api, _BINDING, request, options.dry_run, "CREATE", given, None)
     binding = await api.admission.mutate(write, context.warnings)
-    _check_binding(binding, request)
+    _check_binding(binding, request, api.release)
     await api.admission.review(replace(write, obj=binding), context.warnings)
     stored = api.stored(kind, request.target)
     pod, metadata = stored.object, binding["metadata"]
@@ -297,23 +297,23 @@ async def _bind_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     return ApiResponse(success(api.release, bound, code=201), 201, warnings=context.warnings)
 
 
-def _check_binding(binding: Object, request: ApiRequest) -> None:
+def _check_binding(binding: Object, request: ApiRequest, release: Release) -> None:
     check_namespace(binding, request)
     if binding["metadata"].get("name") != request.target.name:
         raise bad_request("name in URL does not match name in Binding object")
-    errors = list(map(str, _target_errors(binding.get("target") or {})))
+    errors = list(map(str, _target_errors(binding.get("target") or {}, release)))
     if errors:
         raise StatusError(500, "", errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
 
 
-def _target_errors(target: Mapping[str, Any]) -> list[FieldError]:
+def _target_errors(target: Mapping[str, Any], release: Release) -> list[FieldError]:
     errors: list[FieldError] = []
     if target.get("kind") not in {None, "", "Node"}:
         detail = 'supported values: "Node", "<empty>"'
         errors.append(FieldError("target.kind", ErrorKind.UNSUPPORTED, target["kind"], detail))
     if not target.get("name"):
         errors.append(required("target.name"))
-    else:
+    elif release.has(Change.BINDINGS_NAME_NODES):
         errors += [invalid("target.name", target["name"], text) for text in names.dns_subdomain(target["name"])]
     return errors
 

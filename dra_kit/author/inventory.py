@@ -17,6 +17,7 @@ from dra_kit.author.model import AUTHOR_RELEASE, AuthorModel, invalid_device, sh
 from dra_kit.errors import InvalidDevice
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import driver_name
+from dra_kit.kubernetes.resource.validation.devices import LIMITS
 from dra_kit.kubernetes.resource.validation.slices import split_devices, validate_pool, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
@@ -97,7 +98,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         """Return the pool as slices to validate by the API's rules; names and numbers in them are placeholders."""
         devices = [device.to_v1() for device in self.devices]
         counters = self.counter_sets_v1()
-        contents: list[dict[str, Any]] = [{"devices": part} for part in split_devices(devices)]
+        contents: list[dict[str, Any]] = [{"devices": part} for part in split_devices(devices, LIMITS)]
         contents += [{"shared_counters": [item]} for item in counters]
         contents = contents or [{}]
         of_others = self.node_selector is not None or self.all_nodes or self.per_device_node_selection

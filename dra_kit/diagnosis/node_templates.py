@@ -24,7 +24,7 @@ from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta, OwnerReference
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.node.slices import desired_pool
-from dra_kit.slices.planning import DesiredSlices, plan, separates_counters
+from dra_kit.slices.planning import DesiredSlices, plan
 
 
 class TemplateFit(Struct, frozen=True):
@@ -175,7 +175,7 @@ def template_slices(
     """
     owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
     desired = DesiredSlices(driver.name, owner, tuple(desired_pool(pool, node) for pool in inventory.pools))
-    steps = plan(desired, [], separate_counter_slices=separates_counters(version))
+    steps = plan(desired, [], version=version)
     # no Node exists that could own them
     return [
         v1.ResourceSlice(metadata=ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)

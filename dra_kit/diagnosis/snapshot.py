@@ -513,7 +513,7 @@ def admitted(
     """
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
     answered = check_new_object(obj, kind, release)
-    errors = errors_in_version(answered.errors, api_version)
+    errors = errors_in_version(answered.errors, api_version, release)
     if errors:
         texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(

@@ -206,14 +206,36 @@ class Change(Enum):
     """The domain of an attribute in a constraint has lower case; before, it could have upper case."""
     DISTINCT_NEXT_TO_MATCH_IS_CHECKED = auto()
     """``distinctAttribute`` next to ``matchAttribute`` is a valid name; before, it was not looked at."""
-    DEVICES_HAVE_16_TAINTS = auto()
-    """A device has at most 16 taints; before, 4."""
-    DEVICES_CONSUME_TWO_SETS = auto()
-    """A device consumes counters of at most two sets; before, of as many as it liked."""
-    ADVANCED_DEVICES_ARE_LIMITED = auto()
-    """A slice with taints or consumed counters has at most 64 devices; before, 128 as any other."""
+    COUNTERS_ARE_LIMITED_BY_SET = auto()
+    """Counters are limited by set, and devices with counters or taints to 64 of a slice; before, counters in total."""
     STEPS_ARE_POSITIVE = auto()
     """Steps of request policies are positive, and their ranges in int64; before, only a step of zero was refused."""
+    DEFAULTS_OUT_OF_RANGE_ARE_NAMED = auto()
+    """A default outside the range of its request policy is an error of the default; before, of the bound."""
+    CHANGED_EFFECTS_BEGIN_NOW = auto()
+    """A changed effect in a DeviceTaintRule begins with its update, unless that has another time."""
+    RULES_ARE_DECLARED = auto()
+    """Errors of declarative rules come last, and have the paths of the request's version; before, no rule was one."""
+    DUPLICATES_ARE_WHOLE_ITEMS = auto()
+    """An item that repeats is reported as a whole; before, its field that repeats was."""
+    KEYS_ARE_ERRORS_OF_THEIR_MAP = auto()
+    """A wrong key of a map is an error of the map; before, of its entry."""
+    OWNERS_ARE_NUMBERED = auto()
+    """Errors of owners have the number of the owner, and missing fields are required; before, they were invalid."""
+    EMPTY_STATUSES_ARE_MISSING = auto()
+    """A condition without status lacks a required value; before, it had an unsupported one."""
+    LONG_LISTS_ARE_NOT_READ = auto()
+    """The items of a list that is too long are not checked; before, they were."""
+    UPDATED_CLAIMS_ARE_NOT_READ = auto()
+    """The spec of an updated claim is only compared with the former one; before, it was also checked like a new one."""
+    BINDINGS_NAME_NODES = auto()
+    """The target of a Binding has the name of a node; before, it could be any text."""
+    PROVIDERS_ARE_INVALID_WHEN_CHANGED = auto()
+    """A changed ``providerID`` of a node is invalid; before, it was forbidden."""
+    CLAIM_NAMES_ARE_THEIR_OWN_ERRORS = auto()
+    """A wrong ``resourceClaimName`` in the status of a pod is an error of this field; before, of ``name``."""
+    LISTS_ARE_SHARDED = auto()
+    """Lists and watches know ``shardSelector`` (gate ShardedListAndWatch); before, it had no effect."""
     DRIVERS_IN_UPPER_CASE_WARN = auto()
     """The API server warns about drivers whose names have upper case."""
     PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
@@ -310,10 +332,21 @@ _CHANGED: Final = {
     Change.RESULTS_HAVE_VALID_TOLERATIONS: 37,
     Change.FULL_NAMES_HAVE_LOWER_CASE: 37,
     Change.DISTINCT_NEXT_TO_MATCH_IS_CHECKED: 37,
-    Change.DEVICES_HAVE_16_TAINTS: 35,
-    Change.DEVICES_CONSUME_TWO_SETS: 35,
-    Change.ADVANCED_DEVICES_ARE_LIMITED: 35,
+    Change.COUNTERS_ARE_LIMITED_BY_SET: 35,
     Change.STEPS_ARE_POSITIVE: 37,
+    Change.DEFAULTS_OUT_OF_RANGE_ARE_NAMED: 37,
+    Change.CHANGED_EFFECTS_BEGIN_NOW: 36,
+    Change.RULES_ARE_DECLARED: 37,
+    Change.DUPLICATES_ARE_WHOLE_ITEMS: 35,
+    Change.KEYS_ARE_ERRORS_OF_THEIR_MAP: 36,
+    Change.OWNERS_ARE_NUMBERED: 37,
+    Change.EMPTY_STATUSES_ARE_MISSING: 37,
+    Change.LONG_LISTS_ARE_NOT_READ: 35,
+    Change.UPDATED_CLAIMS_ARE_NOT_READ: 35,
+    Change.BINDINGS_NAME_NODES: 37,
+    Change.PROVIDERS_ARE_INVALID_WHEN_CHANGED: 37,
+    Change.CLAIM_NAMES_ARE_THEIR_OWN_ERRORS: 36,
+    Change.LISTS_ARE_SHARDED: 38,
     Change.DRIVERS_IN_UPPER_CASE_WARN: 35,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,
@@ -386,6 +419,7 @@ GATES: Final = {
     "DynamicResourceAllocation": GateHistory(26, on=34, locked=35, removed=38),
     "GenericWorkload": GateHistory(35),
     "NodeDeclaredFeatures": GateHistory(35, on=36, locked=37),
+    "ResourceHealthStatus": GateHistory(31, on=36),
 }
 """The gates that have an effect here."""
 INERT_GATES: Final = {
@@ -393,8 +427,7 @@ INERT_GATES: Final = {
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
     "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
     "PodsAPI": "the kubelet here does not serve pods",
-    "ResourceHealthStatus": "the status of pods does not report the health of devices here",
-    "ResourceHealthStatusMessage": "the status of pods does not report the health of devices here",
+    "ResourceHealthStatusMessage": "the health of a device is always reported with its message here",
     "SchedulerPreQueueingHints": "it only makes a scheduler faster",
 }
 """Gates for DRA in Kubernetes that have no effect here, with the reason."""

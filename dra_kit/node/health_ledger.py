@@ -16,7 +16,7 @@ from dra_kit.author.health import HealthReport, HealthRule, HealthSource, Health
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import short_repr
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
+from dra_kit.kubernetes.resource.validation.devices import LIMITS
 from dra_kit.slices.inventory import device_identity, identity_differs
 from dra_kit.text import did_you_mean
 
@@ -475,4 +475,4 @@ def with_taints(device: Device, added: Sequence[DeviceTaint]) -> Device:
     if not added:
         return device
     published = {field: getattr(device, field) for field in Device.model_fields}
-    return Device(**{**published, "taints": (*device.taints, *added)[:TAINTS_MAX]})
+    return Device(**{**published, "taints": (*device.taints, *added)[: LIMITS.taints]})

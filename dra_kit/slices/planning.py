@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_fields
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
@@ -16,7 +17,8 @@ from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel, ObjectMeta, OwnerReference
 from dra_kit.kubernetes.resource.conversion import GATED_FIELDS, drop_disabled_fields
 from dra_kit.kubernetes.resource.field_errors import FieldError
-from dra_kit.kubernetes.resource.validation.devices import COUNTER_SETS_PER_SLICE_MAX
+from dra_kit.kubernetes.resource.validation.devices import SliceLimits, slice_limits
+from dra_kit.kubernetes.resource.validation.fields import taint_effects
 from dra_kit.kubernetes.resource.validation.slices import max_devices, split_devices, validate_slice
 
 _FIRST_GENERATION = 1
@@ -26,7 +28,7 @@ def plan(
     desired: DesiredSlices,
     existing: Sequence[v1.ResourceSlice],
     *,
-    separate_counter_slices: bool,
+    version: KubernetesVersion,
     accepted: Mapping[str, AcceptedSlice] | None = None,
 ) -> SlicePlan:
     """Return what must be written so that the API server holds ``desired``; pure.
@@ -39,8 +41,7 @@ def plan(
         desired: all pools that the publisher is responsible for.
         existing: the stored slices in the publisher's scope. Those of other drivers are ignored; those of this
             driver which do not belong to a desired pool are deleted.
-        separate_counter_slices: whether counter sets must be in slices without devices (Kubernetes 1.35 and newer) or
-            must not (1.34).
+        version: the release of the API server, whose limits the slices have.
         accepted: the last write of each slice by slice name, if known. A slice whose stored form resulted from exactly
             this content is not changed, although the API server dropped fields from it.
 
@@ -58,7 +59,7 @@ def plan(
     creates: list[v1.ResourceSlice] = []
     for pool in desired.pools:
         stored = [item for item in ours if item.spec.pool.name == pool.name]
-        contents = pack(pool, separate_counter_slices=separate_counter_slices)
+        contents = pack(with_fitting_taints(pool, version), version)
         part = _PoolPlanner(desired, pool, contents, stored, accepted or {}).plan()
         deletes += part.deletes
         updates += part.updates
@@ -425,7 +426,35 @@ def selects_pools(version: KubernetesVersion) -> bool:
     return version.has(Change.SLICES_ARE_SELECTED_BY_POOL)
 
 
-def pack(pool: DesiredPool, *, separate_counter_slices: bool) -> tuple[SliceContent, ...]:
+def with_fitting_taints(pool: DesiredPool, version: KubernetesVersion) -> DesiredPool:
+    """Return the pool with as many taints of each device as the API server of a release accepts, the first ones.
+
+    A driver's own taints come before those of health. An API server that refused a slice because of one taint too many
+    would leave the devices without the others, too.
+    """
+    fitting = {device.name: _fitting_taints(device, version) for device in pool.devices if device.taints}
+    if not any(len(fitting.get(device.name, ())) < len(device.taints) for device in pool.devices):
+        return pool
+    devices = (
+        device.model_copy(update={"taints": fitting[device.name]}) if device.taints else device
+        for device in pool.devices
+    )
+    return replace_fields(pool, devices=tuple(devices))
+
+
+def _fitting_taints(device: v1.Device, version: KubernetesVersion) -> tuple[v1.DeviceTaint, ...]:
+    effects = taint_effects(version)
+    return tuple(taint for taint in device.taints if taint.effect in effects)[: slice_limits(version).taints]
+
+
+def devices_without_all_taints(pool: DesiredPool, version: KubernetesVersion) -> list[str]:
+    """Return the names of the devices that are published without some of their taints."""
+    fitting = with_fitting_taints(pool, version)
+    pairs = zip(pool.devices, fitting.devices, strict=True)
+    return [device.name for device, published in pairs if len(published.taints) < len(device.taints)]
+
+
+def pack(pool: DesiredPool, version: KubernetesVersion) -> tuple[SliceContent, ...]:
     """Split a pool into slices that the API server accepts, in order; at least one.
 
     Slices are filled from the front and counter sets come first, so that adding a device at the end changes only the
@@ -434,23 +463,24 @@ def pack(pool: DesiredPool, *, separate_counter_slices: bool) -> tuple[SliceCont
     Raises:
         ConfigurationError: counter sets and devices must share one slice (Kubernetes 1.34) but do not fit.
     """
-    if pool.counter_sets and not separate_counter_slices:
-        return (_pack_together(pool),)
-    step = COUNTER_SETS_PER_SLICE_MAX
+    limits = slice_limits(version)
+    if pool.counter_sets and not separates_counters(version):
+        return (_pack_together(pool, limits),)
+    step = limits.counter_sets or max(len(pool.counter_sets), 1)
     contents = [
         SliceContent(counter_sets=pool.counter_sets[i : i + step]) for i in range(0, len(pool.counter_sets), step)
     ]
-    contents += [SliceContent(devices=devices) for devices in split_devices(pool.devices)]
+    contents += [SliceContent(devices=devices) for devices in split_devices(pool.devices, limits)]
     return tuple(contents) or (SliceContent(),)
 
 
-def _pack_together(pool: DesiredPool) -> SliceContent:
-    limit = max_devices(pool.devices)
-    if len(pool.devices) > limit or len(pool.counter_sets) > COUNTER_SETS_PER_SLICE_MAX:
+def _pack_together(pool: DesiredPool, limits: SliceLimits) -> SliceContent:
+    most, counters = max_devices(pool.devices, limits), sum(len(one.counters) for one in pool.counter_sets)
+    if len(pool.devices) > most or (limits.counters is not None and counters > limits.counters):
         raise ConfigurationError(
-            f"pool {pool.name!r} with {len(pool.devices)} devices and {len(pool.counter_sets)} counter sets: before "
-            f"Kubernetes 1.35 they must fit into one ResourceSlice of {limit} devices and "
-            f"{COUNTER_SETS_PER_SLICE_MAX} counter sets; split the pool or upgrade the cluster",
+            f"pool {pool.name!r} with {len(pool.devices)} devices and {counters} counters: before Kubernetes 1.35 they "
+            f"must fit into one ResourceSlice of {most} devices and {limits.counters} counters; split the pool or "
+            "upgrade the cluster",
             code="counters-need-one-slice",
         )
     return SliceContent(devices=pool.devices, counter_sets=pool.counter_sets)

@@ -32,12 +32,12 @@ from dra_kit.slices.planning import (
     DesiredPool,
     DesiredSlices,
     SlicePlan,
+    devices_without_all_taints,
     dropped_fields,
     generate_name,
     is_stored_alike,
     plan,
     refused_slices,
-    separates_counters,
     without_pools,
 )
 from dra_kit.text import counted
@@ -55,6 +55,8 @@ PACE: Final = 5.0
 REPORT_AGAIN: Final = 60.0
 """Seconds until the same error is reported again."""
 _BAD_REQUEST: Final = 400
+_NAMED: Final = 10
+"""Devices that one line of the log names."""
 
 
 class Publisher:
@@ -243,18 +245,30 @@ class Publisher:
         """Return what to write, and why that is not the complete inventory."""
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
-        separate = separates_counters(version)
-        steps = plan(desired, existing, separate_counter_slices=separate, accepted=self._accepted)
+        self._report_taints(pools, version)
+        steps = plan(desired, existing, version=version, accepted=self._accepted)
         sample = slice_with_counters(steps)
         if sample is not None and not await stores_counters(self._client, sample):
             refused = refused or counters_dropped(desired, version)
-            steps = plan(without_counters(desired), existing, separate_counter_slices=separate, accepted=self._accepted)
+            steps = plan(without_counters(desired), existing, version=version, accepted=self._accepted)
         if version != AUTHOR_RELEASE.version:  # that one has judged each pool when it was constructed
             errors = refused_slices(steps, existing, version)
             if errors:
                 refused = refused or pools_refused(errors, version)
                 steps = without_pools(steps, errors)
         return steps, refused
+
+    def _report_taints(self, pools: Sequence[DesiredPool], version: KubernetesVersion) -> None:
+        """Log each pool once whose devices are published without some of their taints."""
+        for pool in pools:
+            devices = devices_without_all_taints(pool, version)
+            text = f"taints of {pool.name}"
+            if devices and text not in self._logged:
+                self._logged.add(text)
+                logger.warning(
+                    "taints that this release of Kubernetes does not accept are not published",
+                    extra={"pool": pool.name, "devices": ", ".join(devices[:_NAMED]), "kubernetes": str(version)},
+                )
 
     def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
         """Return whether another client deleted slices: the Node that owned them may have been replaced.

@@ -141,6 +141,9 @@ class _Recorder:
                     assert answer.status in {201, 409}
             recorded = []
             for line in lines:
+                if any("compact" in step for step in line["steps"]):
+                    print(f"left out, a server does not forget on request: {line['id']}", file=sys.stderr)
+                    continue
                 try:
                     first = await self._answers(client, line)
                     if differing and _agree(line, first):

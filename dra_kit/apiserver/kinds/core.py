@@ -15,7 +15,7 @@ from dra_kit.apiserver.kinds.kind import DnsLabelNameStrategy, Kind, StatusStrat
 from dra_kit.apiserver.kinds.pods import LOST_NODE
 from dra_kit.apiserver.selectors import flag, reader
 from dra_kit.apiserver.tables import AGE, NAME, NONE, UNKNOWN, Column, count_cell, number_cell, selector_cell, text_cell
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -473,7 +473,11 @@ class NodeStrategy(Strategy):
         given, before = ((item.get("spec") or {}).get("providerID") or "" for item in (obj, old))
         errors = self.validate(obj, context)
         if before and given != before:
-            errors.append(invalid("spec.providerID", None, "field cannot be modified once set"))
+            if context.release.has(Change.PROVIDERS_ARE_INVALID_WHEN_CHANGED):
+                errors.append(invalid("spec.providerID", None, "field cannot be modified once set"))
+            else:
+                detail = 'node updates may not change providerID except from "" to valid'
+                errors.append(forbidden("spec.providerID", detail))
         return errors
 
     @override

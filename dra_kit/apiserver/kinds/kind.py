@@ -325,6 +325,8 @@ class Kind(Struct, frozen=True):
         lacking = {version for version, life in lives.items() if life.is_over(now) or not life.has_begun(now)}
         types = {version: name for version, name in self.types.items() if version not in lacking}
         kept = {"storage": self.storage_api_version, "storage_type": self.stored_type}
+        if types and self.stored_type in {self.types[version] for version in lacking}:  # it knows other fields
+            kept["storage_type"] = next(iter(types.values()))
         newer = {name for name, change in self.newer_fields.items() if not now.has(change)}
         fields = {name: read for name, read in self.fields.items() if name not in newer}
         known = [struct(name, now) for name in types.values()]

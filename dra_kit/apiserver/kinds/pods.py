@@ -41,6 +41,7 @@ from dra_kit.kubernetes.values.quantity import Quantity
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
+_CONTAINER_STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCOUNT_VOLUME: Final = "kube-api-access-"
@@ -101,8 +102,10 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
-        """Keep the quality of service."""
+        """Keep the quality of service, and drop the health of devices without its gate."""
         status = obj.get("status") or {}
+        if "ResourceHealthStatus" not in context.release:
+            obj["status"] = status = _without_device_health(status)
         if quality := (old.get("status") or {}).get("qosClass"):
             obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
 
@@ -118,7 +121,7 @@ class PodStrategy(Strategy):
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         """Check the statuses of claims."""
-        return validate_pod_status(obj.get("status") or {}, obj["spec"])
+        return validate_pod_status(obj.get("status") or {}, obj["spec"], context.release)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -143,6 +146,16 @@ class PodStrategy(Strategy):
             return requested if requested >= 0 else 1
         own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
         return own
+
+
+def _without_device_health(status: Object) -> Object:
+    """Return the status of a pod without the health of its containers' devices."""
+    lists = {
+        name: [{key: value for key, value in item.items() if key != "allocatedResourcesStatus"} for item in found]
+        for name in _CONTAINER_STATUSES
+        if (found := status.get(name))
+    }
+    return {**status, **lists}
 
 
 _CHANGEABLE: Final = (

@@ -31,6 +31,7 @@ from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_s
 from dra_kit.kubernetes.resource.validation.claims import (
     validate_claim_spec_update,
     validate_class,
+    validate_selected_content,
     validate_template_update,
 )
 from dra_kit.kubernetes.resource.validation.slices import (
@@ -89,7 +90,7 @@ class ResourceStrategy(Strategy):
     @override
     def reported(self, errors: list[FieldError], context: StrategyContext) -> list[FieldError]:
         """Return hand-written errors first; declarative ones have the paths of the request's version."""
-        return errors_in_version(errors, context.api_version)
+        return errors_in_version(errors, context.api_version, context.release)
 
 
 def _parsed(model: type[_Model], context: StrategyContext, *objects: Object) -> list[_Model]:
@@ -126,6 +127,8 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
     def prepare_for_update(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Set the time at which a changed effect begins."""
         super().prepare_for_update(obj, old, context)
+        if not context.release.has(Change.CHANGED_EFFECTS_BEGIN_NOW):
+            return
         taint, before = (obj.get("spec") or {}).get("taint") or {}, old["spec"].get("taint") or {}
         if taint.get("effect") != before.get("effect") and taint.get("timeAdded") == before.get("timeAdded"):
             taint["timeAdded"] = context.now
@@ -133,7 +136,8 @@ class DeviceTaintRuleStrategy(ResourceStrategy, StatusStrategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
         new, before = _parsed(v1.DeviceTaintRule, context, obj, old)
-        return validate_taint_rule(new, context.release, before)
+        errors = validate_taint_rule(new, context.release, before)
+        return errors + validate_selected_content(new, context.release, before)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
@@ -228,8 +232,8 @@ class ResourceClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate_update(self, obj: Object, old: Object, context: StrategyContext) -> list[FieldError]:
-        specs = (_read(v1.ResourceClaimSpec, item.get("spec") or {}, context) for item in (obj, old))
-        return validate_claim_spec_update(*specs)
+        spec, before = (_read(v1.ResourceClaimSpec, item.get("spec") or {}, context) for item in (obj, old))
+        return validate_claim_spec_update(spec, before, context.release)
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:

@@ -201,7 +201,7 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
     Raises:
         StatusError: the deletion of one object is rejected.
     """
-    selection = ListSelection.of(kind, request)
+    selection = ListSelection.of(kind, request, api.release)
     options = DeleteOptions.parse(request, api.release)
     context = api.context(request)
     found = [
@@ -220,4 +220,6 @@ async def delete_collection(api: Api, kind: Kind, request: ApiRequest) -> ApiRes
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:
             delete_stored(api, kind, current, options, context)
-    return list_response(api, kind, request.target.api_version, {"resourceVersion": str(revision)}, found)
+    return list_response(
+        api, kind, request.target.api_version, {"resourceVersion": str(revision)} | selection.metadata, found
+    )

@@ -15,10 +15,16 @@ from msgspec import Struct
 from dra_kit.apiserver.api import Api, ApiRequest, ApiResponse, encode
 from dra_kit.apiserver.kinds.kind import Kind, readers
 from dra_kit.apiserver.requests import CONTINUE_EXPIRED, EXPIRED, Query, parse_resource_version, too_large
-from dra_kit.apiserver.selectors import FieldSelector, parse_field_selector, parse_label_selector
+from dra_kit.apiserver.selectors import (
+    FieldSelector,
+    ShardSelector,
+    parse_field_selector,
+    parse_label_selector,
+    parse_shard_selector,
+)
 from dra_kit.apiserver.status_errors import StatusError, bad_request, expired, invalid_object
 from dra_kit.apiserver.storage import INDEXED, Compacted, StorageChange, StoredObject
-from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden, unsupported
 from dra_kit.kubernetes.resource.matching import LabelSelector
 from dra_kit.kubernetes.values.json import Object
@@ -32,9 +38,10 @@ class ListSelection(Struct, frozen=True):
     prefix: str
     labels: LabelSelector
     fields: FieldSelector
+    shard: ShardSelector | None = None
 
     @classmethod
-    def of(cls, kind: Kind, request: ApiRequest) -> ListSelection:
+    def of(cls, kind: Kind, request: ApiRequest, release: Release) -> ListSelection:
         """Read it from a request.
 
         Raises:
@@ -50,10 +57,17 @@ class ListSelection(Struct, frozen=True):
             if selected.value("metadata.name") != target.name:
                 raise bad_request("fieldSelector metadata.name doesn't match requested name")
         prefix = f"{target.namespace}/" if target.namespace else ""
-        return cls(prefix, parse_label_selector(query.text("labelSelector")), selected)
+        labels, shard = parse_label_selector(query.text("labelSelector")), query.text("shardSelector")
+        sharded = shard != "" and release.has(Change.LISTS_ARE_SHARDED)
+        return cls(prefix, labels, selected, parse_shard_selector(shard) if sharded else None)
 
     def __bool__(self) -> bool:
-        return bool(self.labels) or bool(self.fields)
+        return bool(self.labels) or bool(self.fields) or self.shard is not None
+
+    @property
+    def metadata(self) -> Object:
+        """What the metadata of a list says about the selection."""
+        return {} if self.shard is None else {"shardInfo": {"selector": str(self.shard)}}
 
     @property
     def indexed(self) -> str | None:
@@ -62,6 +76,8 @@ class ListSelection(Struct, frozen=True):
 
     def matches(self, obj: Object) -> bool:
         """Return whether a stored object is one of them; its key is not compared."""
+        if self.shard is not None and not self.shard.matches(obj):
+            return False
         return self.fields.matches(obj) and self.labels.matches(obj)
 
 
@@ -115,14 +131,14 @@ def list_objects(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     Raises:
         StatusError: 400, 410 or 504.
     """
-    selection = ListSelection.of(kind, request)
+    selection = ListSelection.of(kind, request, api.release)
     page = _page(api, kind, request.query, selection)
     metadata: Object = {"resourceVersion": str(page.revision)}
     if page.next_key:
         metadata["continue"] = _token(page.revision, page.next_key)
         if not selection:
             metadata["remainingItemCount"] = page.remaining
-    return list_response(api, kind, request.target.api_version, metadata, page.items)
+    return list_response(api, kind, request.target.api_version, metadata | selection.metadata, page.items)
 
 
 def list_response(
@@ -281,7 +297,7 @@ class WatchStream:
 
     def __init__(self, api: Api, kind: Kind, request: ApiRequest) -> None:
         self._api, self._kind, self._request = api, kind, request
-        self._selection = ListSelection.of(kind, request)
+        self._selection = ListSelection.of(kind, request, api.release)
         self._options = options = _Options.parse(request)
         storage = api.storage
         self._pending: deque[StorageChange] = deque()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.field_errors import FieldError, GoStruct, declarative_last
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, GoStruct, declarative_last
 from dra_kit.kubernetes.values.json import Object
 
 V1: Final = "resource.k8s.io/v1"
@@ -31,9 +31,26 @@ def from_v1(obj: Object, kind: str, api_version: str) -> Object:
     return _FROM_V1[kind](obj) if api_version == V1BETA1 and kind in _FROM_V1 else obj
 
 
-def errors_in_version(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
-    """Return errors of a v1 object for a client that sent another version, hand-written rules first."""
-    return declarative_last(error_in(error, api_version) for error in errors)
+def errors_in_version(errors: Iterable[FieldError], api_version: str, release: Release) -> list[FieldError]:
+    """Return errors of a v1 object as a release reports them to a client that sent a version of it.
+
+    Those of hand-written rules come first. Before 1.37, all rules were.
+    """
+    placed = (_placed(error, release) for error in errors)
+    if not release.has(Change.RULES_ARE_DECLARED):
+        return list(placed)
+    return declarative_last(error_in(error, api_version) for error in placed)
+
+
+def _placed(error: FieldError, release: Release) -> FieldError:
+    """Return an error with the path that a release gives it."""
+    if not error.below:
+        return error
+    if error.kind is ErrorKind.DUPLICATE:
+        whole = release.has(Change.DUPLICATES_ARE_WHOLE_ITEMS)
+    else:
+        whole = release.has(Change.KEYS_ARE_ERRORS_OF_THEIR_MAP)
+    return error if whole else replace(error, path=error.path + error.below)
 
 
 def error_in(error: FieldError, api_version: str) -> FieldError:
@@ -157,7 +174,9 @@ GATED_FIELDS: Final[Sequence[tuple[tuple[str, ...], tuple[str, ...]]]] = (
         *(f"{_RESULTS}.{name}" for name in ("shareID", "consumedCapacity")), "status.devices.*.shareID",
     )),
     (("DRADeviceCompatibilityGroups",), (f"{_DEVICES}.consumesCounters.*.compatibilityGroups",)),
-    (("DRANodeAllocatableResources",), (f"{_DEVICES}.nodeAllocatableResources",)),
+    (("DRANodeAllocatableResources",), (
+        f"{_DEVICES}.nodeAllocatableResources", f"{_DEVICES}.nodeAllocatableResourceMappings",
+    )),
     (("DRAListTypeAttributes",), tuple(
         f"{_DEVICES}.attributes.*.{name}" for name in ("ints", "bools", "strings", "versions")
     )),

@@ -65,6 +65,7 @@ class FieldError:
             the hand-written ones and have the field's path in the version of the request.
         supported: the supported values, if the value is not one of them.
         counted: the fields that the rule counts together, if ``path`` is their parent.
+        below: what older releases add to the path: the field of an item that repeats, or the key of a map.
         author_detail: the rule for an author, who writes pools and devices instead of ResourceSlices; by default
             ``detail``.
     """
@@ -76,6 +77,7 @@ class FieldError:
     declarative: bool = field(default=False, compare=False)
     supported: tuple[str, ...] = field(default=(), compare=False)
     counted: tuple[str, ...] = field(default=(), compare=False)
+    below: str = field(default="", compare=False)
     author_detail: str = field(default="", compare=False)
 
     @property
@@ -106,9 +108,9 @@ def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: 
     return FieldError(path, ErrorKind.UNSUPPORTED, value, detail, supported=supported)
 
 
-def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
-    """Return the error of a duplicate value."""
-    return FieldError(path, ErrorKind.DUPLICATE, value, detail)
+def duplicate(path: str, value: Any, detail: str = "", *, key: str = "") -> FieldError:
+    """Return the error of a duplicate value; ``key`` is the field of the item by which it is one."""
+    return FieldError(path, ErrorKind.DUPLICATE, value, detail, below=f".{key}" if key else "")
 
 
 def not_found(path: str, value: Any, detail: str = "") -> FieldError:
@@ -139,6 +141,11 @@ def too_many(path: str, count: int, limit: int) -> FieldError:
 def mark_declarative(errors: Iterable[FieldError]) -> list[FieldError]:
     """Return the same errors, marked as found by declarative rules."""
     return [replace(error, declarative=True) for error in errors]
+
+
+def mark_key(errors: Iterable[FieldError], shown: str) -> list[FieldError]:
+    """Return the same errors, marked as those of a key of a map, which is ``[key]`` as paths show it."""
+    return [replace(error, below=shown) for error in errors]
 
 
 def declarative_last(errors: Iterable[FieldError]) -> list[FieldError]:

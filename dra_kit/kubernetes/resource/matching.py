@@ -214,8 +214,13 @@ def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
 
 
 def taint_rule_covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:
-    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055)."""
-    return selector is not None and all(
+    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055).
+
+    A class and expressions, which Kubernetes 1.34 knew, are not evaluated: such a rule taints none.
+    """
+    if selector is None or selector.device_class_name is not None or selector.selectors:
+        return False
+    return all(
         wanted in {None, found}
         for wanted, found in zip((selector.driver, selector.pool, selector.device), device, strict=True)
     )

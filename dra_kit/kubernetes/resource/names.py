@@ -237,10 +237,10 @@ def _several_slashes(name: str, path: str, release: Release) -> list[FieldError]
     return [invalid(path, name, "must not contain more than one slash")]
 
 
-def key_path(path: str, key: str) -> str:
+def key_path(path: str, key: str, limit: int = _KEY_MAX_LENGTH) -> str:
     """Return ``path[key]``; the middle of a key that is too long is removed."""
-    if len(key) > _KEY_MAX_LENGTH:
-        shown_length = _KEY_MAX_LENGTH - 3
+    if len(key) > limit:
+        shown_length = limit - 3
         key = f"{key[: (shown_length + 1) // 2]}...{key[len(key) - shown_length // 2 :]}"
     return f"{path}[{key}]"
 

@@ -15,7 +15,12 @@ from dra_kit.kubernetes.resource.conversion import V1BETA1, drop_disabled_fields
 from dra_kit.kubernetes.resource.field_errors import FieldError, forbidden
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, decode, item_type, reached_types, read_table, struct
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
-from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec, validate_class, validate_template
+from dra_kit.kubernetes.resource.validation.claims import (
+    validate_claim_spec,
+    validate_class,
+    validate_selected_content,
+    validate_template,
+)
 from dra_kit.kubernetes.resource.validation.fields import subdomain_problems, validate_object_meta
 from dra_kit.kubernetes.resource.validation.pods import validate_node_taints, validate_pod_spec
 from dra_kit.kubernetes.resource.validation.slices import (
@@ -52,7 +57,8 @@ def validate_new_object(obj: Object, kind: str, release: Release) -> list[FieldE
         case "DeviceClass":
             return validate_class(v1.DeviceClass.model_validate(whole, context=version), release)
         case "DeviceTaintRule":
-            return validate_taint_rule(v1.DeviceTaintRule.model_validate(whole, context=version), release)
+            rule = v1.DeviceTaintRule.model_validate(whole, context=version)
+            return validate_taint_rule(rule, release) + validate_selected_content(rule, release)
         case "ResourceClaim":
             return validate_claim_spec(v1.ResourceClaimSpec.model_validate(whole["spec"], context=version), release)
         case "ResourceClaimTemplate":

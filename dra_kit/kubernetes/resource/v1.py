@@ -138,6 +138,13 @@ class NodeAllocatableResource(APIModel, frozen=True):
     overhead: NodeAllocatableResourceOverhead | None = None
 
 
+class AllocatedNodeResource(APIModel, frozen=True):
+    """How a device counted against a resource of its node in 1.36, the first release with KEP-5517."""
+
+    capacity_key: str | None = None
+    allocation_multiplier: Quantity | None = None
+
+
 class Device(APIModel, frozen=True):
     """One device of a ResourceSlice."""
 
@@ -154,6 +161,7 @@ class Device(APIModel, frozen=True):
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: Bool | None = None
     node_allocatable_resources: dict[str, NodeAllocatableResource] = {}
+    node_allocatable_resource_mappings: dict[str, AllocatedNodeResource] = {}
 
 
 class ResourcePool(APIModel, frozen=True):
@@ -436,11 +444,13 @@ class DeviceClass(APIModel, frozen=True):
 
 
 class DeviceTaintSelector(APIModel, frozen=True):
-    """The devices of a rule, which match all set fields."""
+    """The devices of a rule, which match all set fields; a class and expressions are known to 1.34 only."""
 
+    device_class_name: str | None = None
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
 
 
 class DeviceTaintRuleSpec(APIModel, frozen=True):

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import aiohttp
 import pytest
 
 from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.openapi import full_name
+from dra_kit.apiserver.selectors import parse_shard_selector
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.apiserver.status_errors import StatusError
 from dra_kit.kubernetes.release import NEWEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.schema.protobuf import encode_message, pack
-from dra_kit.kubernetes.resource.schema.types import SchemaType, StrictDecoding, decode, struct
+from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode, struct
 from tests.release.schema import recorded
 from tests.unit.apiserver.conftest import Http, Object, config_map, pod
 
@@ -27,9 +30,9 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @asynccontextmanager
-async def server_of(version: str) -> AsyncIterator[Http]:
-    """A server of a release with all its versions."""
-    running = ApiServer(release=Release.parse(version), runtime_config=ALL_VERSIONS)
+async def server_of(version: str, gates: str = "") -> AsyncIterator[Http]:
+    """A server of a release with all its versions, and with feature gates as in ``--feature-gates``."""
+    running = ApiServer(release=Release.parse(version).switched(gates), runtime_config=ALL_VERSIONS)
     async with running as server, aiohttp.ClientSession() as session:
         yield Http(session, server.url)
 
@@ -234,24 +237,22 @@ async def test_openapi_describes_the_fields_that_the_release_decodes(version: Ku
                 types[name]: set(item.get("properties", ())) for name, item in schemas.items() if name in types
             }
 
-    decoded = {
-        name: known.fields.keys() - _unknown(name, known, version)
-        for name in described
-        if (known := struct(name, NEWEST))
-    }
+    fields = {name: {item for one in SUPPORTED if (known := struct(name, one)) for item in known.fields}
+              for name in described if struct(name, NEWEST) is not None}  # fmt: skip
+    decoded = {name: known - _unknown(name, known, version) for name, known in fields.items()}
     assert len(decoded) > 300
     assert {name: fields for name, fields in described.items() if name in decoded} == decoded
 
 
-def _unknown(type_name: str, known: SchemaType, version: KubernetesVersion) -> set[str]:
+def _unknown(type_name: str, fields: set[str], version: KubernetesVersion) -> set[str]:
     """The fields that strict decoding finds fault with."""
     strictness = StrictDecoding(version=version)
-    decode(dict.fromkeys(known.fields), type_name, strictness)
+    decode(dict.fromkeys(fields), type_name, strictness)
     return {problem.removeprefix('unknown field "').removesuffix('"') for problem in strictness.problems}
 
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-RULE = {
+RULE: Object = {
     "apiVersion": "resource.k8s.io/v1alpha3",
     "kind": "DeviceTaintRule",
     "metadata": {"name": "rule-1"},
@@ -364,6 +365,19 @@ async def test_slices_are_selected_by_pool_since_1_37(version: str, code: int) -
         by_driver, _, _ = await http("GET", f"{SLICES}?fieldSelector=spec.driver%3Dgpu.example.com")
 
     assert (status, by_driver) == (code, 200)
+
+
+@pytest.mark.parametrize(("version", "stays"), [("1.35", True), ("1.36", False)])
+async def test_changed_effect_begins_with_its_update_since_1_36(version: str, *, stays: bool) -> None:
+    rules, time = "/apis/resource.k8s.io/v1alpha3/devicetaintrules", "2024-01-02T03:04:05Z"
+    taint = {"key": "example.com/k", "effect": "NoSchedule", "timeAdded": time}
+    async with server_of(version) as http:
+        await http("POST", rules, {**RULE, "spec": {**RULE["spec"], "taint": taint}})
+        change = {"spec": {"taint": {"effect": "NoExecute"}}}
+        status, changed, _ = await http("PATCH", f"{rules}/rule-1", change, content_type=MERGE)
+
+    assert (status, changed["spec"]["taint"]["effect"]) == (200, "NoExecute")
+    assert (changed["spec"]["taint"]["timeAdded"] == time) is stays
 
 
 @pytest.mark.parametrize(("version", "code"), [("1.34", 404), ("1.35", 200)])
@@ -544,3 +558,135 @@ async def test_groups_of_pods_are_served_in_v1beta1_since_1_37(version: str, *, 
         found = await answer.text()
 
     assert ("podgroups" in found) is served
+
+
+MAPPED: Object = {"memory": {"capacityKey": "ram", "allocationMultiplier": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "stored"),
+    [
+        ("1.36", "DRANodeAllocatableResources=true", {"nodeAllocatableResourceMappings": MAPPED}),
+        ("1.36", "", {}),
+        ("1.37", "DRANodeAllocatableResources=true", None),
+    ],
+)
+async def test_devices_of_1_36_map_their_capacity_to_their_node(
+    version: str, gates: str, stored: dict[str, object] | None
+) -> None:
+    device: Object = {"name": "gpu-0", "capacity": {"ram": {"value": "1Gi"}}, "nodeAllocatableResourceMappings": MAPPED}
+    node: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+    async with server_of(version, gates) as http:
+        await http("POST", "/api/v1/nodes", node)
+        status, answer, _ = await http("POST", f"{SLICES}?fieldValidation=Strict", slice_of([device]))
+        device["nodeAllocatableResourceMappings"] = {"example.com/a": {"capacityKey": "b"}, "cpu": {}}
+        _, refused, _ = await http("POST", SLICES, {**slice_of([device]), "metadata": {"name": "slice-2"}})
+
+    if stored is None:
+        assert (status, answer["message"].count("unknown field")) == (400, 1)
+        return
+    assert status == 201
+    assert {key: value for key, value in answer["spec"]["devices"][0].items() if key.startswith("node")} == stored
+    causes = [cause["field"] for cause in refused["details"]["causes"]] if stored else []
+    at = "spec.devices[0].nodeAllocatableResourceMappings"
+    assert causes == ([f"{at}[example.com/a]", f"{at}[example.com/a].capacityKey", f"{at}[cpu]"] if stored else [])
+
+
+async def test_rules_of_1_34_select_devices_by_class_and_expression() -> None:
+    rules = "/apis/resource.k8s.io/v1alpha3/devicetaintrules"
+    selector = {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}]}
+    wrong = {"deviceClassName": "C", "selectors": [{"cel": {"expression": "device.nothing"}}]}
+    async with server_of("1.34") as http:
+        status, stored, _ = await http(
+            "POST", f"{rules}?fieldValidation=Strict", {**RULE, "spec": {**RULE["spec"], "deviceSelector": selector}}
+        )
+        _, refused, _ = await http("POST", rules, {**RULE, "spec": {**RULE["spec"], "deviceSelector": wrong}})
+        _, listed, _ = await http("GET", rules)
+
+    assert (status, stored["spec"]["deviceSelector"]) == (201, selector)
+    assert listed["items"][0]["spec"]["deviceSelector"] == selector
+    at = "spec.deviceSelector"
+    causes = [cause["field"] for cause in refused["details"]["causes"]]
+    assert causes == [f"{at}.deviceClassName", f"{at}.selectors[0].cel.expression"]
+
+
+LOWEST, MIDDLE, HIGHEST = "0x0000000000000000", "0x8000000000000000", "0x10000000000000000"
+
+
+def shard(start: str, end: str, field: str = "object.metadata.namespace") -> str:
+    return f"shardRange({field}, '{start}', '{end}')"
+
+
+@pytest.mark.parametrize(
+    ("version", "selector", "namespaces"),
+    [
+        ("1.38", shard(LOWEST, MIDDLE), ["fo"]),  # 0x08985907b541d342 by FNV-1a
+        ("1.38", shard(MIDDLE, HIGHEST), ["foo"]),  # 0xdcb27518fed9d577
+        ("1.38", shard("0x08985907b541d342", "0x08985907b541d343"), ["fo"]),
+        ("1.38", shard("0x08985907b541d343", "0xdcb27518fed9d577"), []),
+        ("1.38", f"{shard(MIDDLE, HIGHEST)} || {shard(LOWEST, MIDDLE)}", ["fo", "foo"]),
+        ("1.37", shard(LOWEST, MIDDLE), ["fo", "foo"]),
+        ("1.37", "nonsense", ["fo", "foo"]),
+    ],
+)
+async def test_lists_are_sharded_since_1_38(version: str, selector: str, namespaces: list[str]) -> None:
+    query = f"fieldSelector=metadata.name%3Da&shardSelector={quote(selector)}"
+    async with server_of(version) as http:
+        for name in ("fo", "foo"):
+            await http("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await http("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "a"}})
+        _, listed, _ = await http("GET", f"/api/v1/configmaps?{query}")
+        _, table, _ = await http(
+            "GET", f"/api/v1/configmaps?{query}", accept="application/json;as=Table;v=v1;g=meta.k8s.io"
+        )
+
+    assert [item["metadata"]["namespace"] for item in listed["items"]] == namespaces
+    assert len(table["rows"]) == len(namespaces)
+    assert listed["metadata"].get("shardInfo") == ({"selector": selector} if version == "1.38" else None)
+    assert "shardInfo" not in table["metadata"]
+
+
+async def test_watches_of_1_38_are_sharded() -> None:
+    path = f"/api/v1/configmaps?watch=1&fieldSelector=metadata.name%3Da&shardSelector={quote(shard(MIDDLE, HIGHEST))}"
+    async with ApiServer(release=Release.parse("1.38")) as server, aiohttp.ClientSession() as session:
+        http = Http(session, server.url)
+        for name in ("fo", "foo"):
+            await http("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await http("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "a"}})
+        async with session.get(server.url + path) as watch:
+            first = json.loads(await watch.content.readline())
+
+    assert first["object"]["metadata"]["namespace"] == "foo"
+
+
+@pytest.mark.parametrize(
+    ("selector", "problem"),
+    [
+        (" ", "empty shard selector is not allowed"),
+        ("a", "unexpected expression"),
+        ("shardRange(", "CEL parse error: Syntax error"),
+        ("shardRange(object.metadata.uid)", "requires exactly 3 arguments, got 1"),
+        (shard(LOWEST, HIGHEST, "object.metadata.name"), 'unsupported field path "object.metadata.name"'),
+        (shard(LOWEST, HIGHEST, "a[0]"), "expected field path"),
+        (shard(HIGHEST, LOWEST), f"shard range start {HIGHEST} must be less than end {LOWEST}"),
+        (shard("0x0", HIGHEST), 'got "0x0" (did you mean "0x0000000000000000"?)'),
+        (shard("0xG", HIGHEST), 'invalid hex character "G" in "0xG"'),
+        (shard("0", HIGHEST), "must have '0x' prefix"),
+        (shard("0x", HIGHEST), "hex value is required after '0x'"),
+        (shard(f"{LOWEST}0", HIGHEST), "17-digit hex value must be '0x10000000000000000' (2^64)"),
+        (shard(f"{LOWEST}00", HIGHEST), "hex value too long (18 chars, max 17)"),
+        ("shardRange(object.metadata.uid, 1, 2)", "hexStart must be a string literal"),
+        (f"{shard(LOWEST, HIGHEST)} && {shard(LOWEST, HIGHEST)}", 'unsupported function "_&&_"'),
+        (f"{shard(LOWEST, HIGHEST)} || {shard(LOWEST, HIGHEST, 'object.metadata.uid')}", "must use the same field"),
+        (" || ".join([shard(LOWEST, HIGHEST)] * 500), ""),
+    ],
+)
+async def test_shard_selector_that_does_not_read_is_a_bad_request(selector: str, problem: str) -> None:
+    if not problem:  # a long one reads, in linear time and without recursion
+        assert len(parse_shard_selector(selector).ranges) == 500
+        return
+    with pytest.raises(StatusError, match=r"^invalid shard selector: ") as refusal:
+        parse_shard_selector(selector)
+
+    assert problem in str(refusal.value)
+    assert refusal.value.code == 400

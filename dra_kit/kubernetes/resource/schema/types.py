@@ -122,15 +122,18 @@ def _of_release(
     """Return the fields of a struct that a release knows, written as it writes them.
 
     Source: the Go structs of ``k8s.io/api``, ``k8s.io/apimachinery`` and ``k8s.io/apiextensions-apiserver`` of each
-    release, by which ``since.json`` names the first minor release with each field that its type did not always have.
+    release, by which ``since.json`` names the first minor release with each field that its type did not always have,
+    and ``former.json`` the first and the last one with each field that the newest release does not have any more.
     """
     kind = type_name.rpartition(".")[2] if type_name.startswith(_GROUP) else type_name
     since: Mapping[str, int] = read_table("since").get(type_name, {})
     written = _WRITTEN_BEFORE.get(kind, {})
+    former: Mapping[str, Mapping[str, Any]] = read_table("former")["fields"].get(type_name, {})
+    known = {name: entry for name, entry in former.items() if entry["first"] <= version.minor <= entry["last"]}
     return {
         name: msgspec.structs.replace(entry, presence="always") if version.minor < written.get(name, 0) else entry
         for name, entry in fields.items() if version.minor >= since.get(name, 0)
-    }  # fmt: skip
+    } | {name: _field(entry) for name, entry in known.items()}  # fmt: skip
 
 
 def _field_types(name: str) -> Iterator[str]:
@@ -138,7 +141,8 @@ def _field_types(name: str) -> Iterator[str]:
     if name == CUSTOM_RESOURCE.name:
         yield from (item.type for item in CUSTOM_RESOURCE.fields.values())
     elif (entry := _entry(name)) is not None:
-        yield from (item["type"] for item in entry["fields"].values())
+        former: Mapping[str, Mapping[str, Any]] = read_table("former")["fields"].get(name, {})
+        yield from (item["type"] for item in (*entry["fields"].values(), *former.values()))
 
 
 def item_type(name: str) -> str:
@@ -150,7 +154,8 @@ def _entry(name: str) -> dict[str, Any] | None:
     package, dot, kind = name.partition(".")
     if not dot or name.startswith((LIST, MAP)):
         return None
-    entry: dict[str, Any] = _package(package)[kind]
+    former: dict[str, Any] = read_table("former")["types"]
+    entry: dict[str, Any] = former[name] if name in former else _package(package)[kind]
     return None if "scalar" in entry else entry
 
 

@@ -76,7 +76,7 @@ def validate_device_statuses(
             shown = GoStruct(zip(("Driver", "Pool", "Device", "ShareID"), key, strict=True))
             errors.append(invalid(where, shown, "must be an allocated device in the claim"))
         if key in seen:
-            errors += mark_declarative([duplicate(where, _written(status))])
+            errors += mark_declarative([duplicate(where, _written(status), key="deviceID")])
         seen.add(key)
     return errors
 
@@ -99,20 +99,21 @@ def _validate_status(status: v1.AllocatedDeviceStatus, path: str, release: Relea
     if status.data is not None:
         errors += validate_object(status.data, f"{path}.data")
     if status.network_data is not None:
-        errors += _validate_network_data(status.network_data, f"{path}.networkData")
+        errors += _validate_network_data(status.network_data, f"{path}.networkData", release)
     return errors
 
 
-def _validate_network_data(data: v1.NetworkDeviceData, path: str) -> list[FieldError]:
+def _validate_network_data(data: v1.NetworkDeviceData, path: str, release: Release) -> list[FieldError]:
     errors = check_length(data.interface_name, INTERFACE_NAME_MAX_LENGTH, f"{path}.interfaceName")
     errors += check_length(data.hardware_address, HARDWARE_ADDRESS_MAX_LENGTH, f"{path}.hardwareAddress")
     if len(data.ips) > IPS_MAX:
-        return [*errors, too_many(f"{path}.ips", len(data.ips), IPS_MAX)]
-    for i, address in enumerate(data.ips):
-        where = f"{path}.ips[{i}]"
+        errors.append(too_many(f"{path}.ips", len(data.ips), IPS_MAX))
+    seen: set[str] = set()
+    for where, address in entries_within(data.ips, IPS_MAX, f"{path}.ips", release):
         errors += _validate_interface_address(address, where)
-        if address in data.ips[:i]:
+        if address in seen:
             errors.append(duplicate(where, address))
+        seen.add(address)
     return errors
 
 
@@ -152,13 +153,13 @@ def validate_allocation(allocation: v1.AllocationResult, known: frozenset[str], 
     """Check a new allocation."""
     results, where = allocation.devices.results, "status.allocation.devices.results"
     errors = check_limit(results, RESULTS_MAX, where)
-    for below, result in entries_within(results, RESULTS_MAX, where):
+    for below, result in entries_within(results, RESULTS_MAX, where, release):
         errors += _validate_result(result, known, below, release)
     entries, where = allocation.devices.config, "status.allocation.devices.config"
     errors += check_limit(entries, ALLOCATION_CONFIGS_MAX, where)
-    for below, entry in entries_within(entries, ALLOCATION_CONFIGS_MAX, where):
+    for below, entry in entries_within(entries, ALLOCATION_CONFIGS_MAX, where, release):
         errors += mark_declarative(require_one_of(entry.source, _SOURCES, f"{below}.source"))
-        errors += validate_request_references(entry.requests, known, f"{below}.requests")
+        errors += validate_request_references(entry.requests, known, f"{below}.requests", release)
         errors += validate_opaque(entry.opaque, below)
     if allocation.node_selector is not None:
         errors += validate_node_selector(allocation.node_selector, "status.allocation.nodeSelector")
@@ -175,7 +176,7 @@ def _validate_result(
     errors += declared_pool_name(result.pool, where) if result.pool else mark_declarative([required(where)])
     if release.has(Change.RESULTS_HAVE_VALID_TOLERATIONS):
         errors += mark_declarative(validate_tolerations(result.tolerations, f"{path}.tolerations", release))
-    errors += validate_binding(result, path)
+    errors += validate_binding(result, path, release)
     if result.share_id is not None:
         errors += share_id(result.share_id, f"{path}.shareID")
     errors += validate_amounts(result.consumed_capacity, f"{path}.consumedCapacity", release)
@@ -196,7 +197,7 @@ def validate_claim_status(
     An allocation is looked at only when it is new: afterwards it does not change until it is removed.
     """
     status = claim.status
-    errors = _validate_consumers(status.reserved_for)
+    errors = _validate_consumers(status.reserved_for, release)
     results = status.allocation.devices.results if status.allocation else ()
     errors += validate_device_statuses(devices, results, release)
     if status.reserved_for and status.allocation is None:
@@ -213,11 +214,12 @@ def validate_claim_status(
     return errors
 
 
-def _validate_consumers(consumers: Sequence[v1.ResourceClaimConsumerReference]) -> list[FieldError]:
+def _validate_consumers(consumers: Sequence[v1.ResourceClaimConsumerReference], release: Release) -> list[FieldError]:
     path = "status.reservedFor"
     errors = check_limit(consumers, CONSUMERS_MAX, path)
-    errors += find_duplicates(consumers, lambda consumer: consumer.uid, path) if not errors else []
-    for where, consumer in entries_within(consumers, CONSUMERS_MAX, path):
+    entries = [*entries_within(consumers, CONSUMERS_MAX, path, release)]
+    errors += find_duplicates((consumer for _, consumer in entries), lambda consumer: consumer.uid, path, "uid")
+    for where, consumer in entries:
         needed = {"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
         errors += [required(f"{where}.{name}") for name, value in needed.items() if not value]
     return errors

@@ -30,6 +30,7 @@ from dra_kit.kubernetes.resource.validation.fields import (
     check_limit,
     entries_within,
     find_duplicates,
+    found_after_refusal,
     repeated_names,
     validate_amounts,
     validate_annotation_keys,
@@ -99,9 +100,9 @@ def validate_requests(
     rules = _Rules.of(claim, release, old)
     where = f"{path}.requests"
     errors = check_limit(claim.requests, REQUESTS_MAX, where)
-    if not errors:
-        errors += find_duplicates(claim.requests, lambda request: request.name, where)
-    for below, request in entries_within(claim.requests, REQUESTS_MAX, where):
+    entries = [*entries_within(claim.requests, REQUESTS_MAX, where, release)]
+    errors += find_duplicates((request for _, request in entries), lambda request: request.name, where, "name")
+    for below, request in entries:
         errors += _validate_request(request, below, rules)
     bodies = [body for request in claim.requests for _, body in _bodies(request)]
     derived = [attribute.expression for body in bodies for attribute in body.derived_attributes]
@@ -120,8 +121,7 @@ def _validate_request(request: v1.DeviceRequest, path: str, rules: _Rules) -> li
     if not request.first_available and request.exactly is None:
         return [*errors, required(path, _ONE_OF)]
     if request.first_available and request.exactly is not None:
-        # hand-written rules stop here
-        content = [error for error in content if error.declarative]
+        content = found_after_refusal(content, rules.release)
         content.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
     return errors + content
 
@@ -129,8 +129,9 @@ def _validate_request(request: v1.DeviceRequest, path: str, rules: _Rules) -> li
 def _validate_alternatives(request: v1.DeviceRequest, path: str, rules: _Rules) -> list[FieldError]:
     alternatives = request.first_available
     errors = check_limit(alternatives, ALTERNATIVES_MAX, path)
-    errors = errors or find_duplicates(alternatives, lambda alternative: alternative.name, path)
-    for where, alternative in entries_within(alternatives, ALTERNATIVES_MAX, path):
+    entries = [*entries_within(alternatives, ALTERNATIVES_MAX, path, rules.release)]
+    errors += find_duplicates((one for _, one in entries), lambda one: one.name, path, "name")
+    for where, alternative in entries:
         errors += names.label_errors(alternative.name, f"{where}.name")
         errors += _validate_body(alternative, (request.name, alternative.name), where, rules)
     return errors
@@ -149,7 +150,7 @@ def _attributes_of(constraints: Sequence[v1.DeviceConstraint], names: tuple[str,
 def _validate_body(body: _Body, of: tuple[str, str], path: str, rules: _Rules) -> list[FieldError]:
     """Check the common fields of ``exactly`` and subrequests, by the names of request and subrequest."""
     errors = _validate_class_name(body, f"{path}.deviceClassName")
-    errors += validate_selectors(body.selectors, f"{path}.selectors", rules.declarations)
+    errors += validate_selectors(body.selectors, f"{path}.selectors", rules.declarations, rules.release)
     errors += _validate_mode(body.allocation_mode, body.count, path)
     errors += validate_tolerations(body.tolerations, f"{path}.tolerations", rules.release)
     if body.capacity is not None and body.capacity != rules.accepted.get(of):
@@ -234,24 +235,29 @@ def validate_claim_spec(
     errors = validate_requests(spec.devices, devices, release, None if old is None else old.devices)
     constraints = spec.devices.constraints
     errors += check_limit(constraints, CONSTRAINTS_MAX, f"{devices}.constraints")
-    for where, constraint in entries_within(constraints, CONSTRAINTS_MAX, f"{devices}.constraints"):
+    for where, constraint in entries_within(constraints, CONSTRAINTS_MAX, f"{devices}.constraints", release):
         errors += _validate_constraint(constraint, known, where, release)
     errors += check_limit(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config")
-    for where, entry in entries_within(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config"):
-        errors += validate_request_references(entry.requests, known, f"{where}.requests")
+    for where, entry in entries_within(spec.devices.config, CLAIM_CONFIGS_MAX, f"{devices}.config", release):
+        errors += validate_request_references(entry.requests, known, f"{where}.requests", release)
         errors += validate_opaque(entry.opaque, where)
     return errors
 
 
-def validate_claim_spec_update(spec: v1.ResourceClaimSpec, old: v1.ResourceClaimSpec) -> list[FieldError]:
-    """Check that the spec of a claim is unchanged; nothing else is validated again."""
-    return [] if spec == old else mark_declarative([invalid("spec", None, "field is immutable")])
+def validate_claim_spec_update(
+    spec: v1.ResourceClaimSpec, old: v1.ResourceClaimSpec, release: Release
+) -> list[FieldError]:
+    """Check that the spec of a claim is unchanged; before Kubernetes 1.35, it was also checked like a new one."""
+    errors = [] if release.has(Change.UPDATED_CLAIMS_ARE_NOT_READ) else validate_claim_spec(spec, release)
+    if spec != old:
+        errors += mark_declarative([invalid("spec", None, "field is immutable")])
+    return errors
 
 
 def _validate_constraint(
     constraint: v1.DeviceConstraint, known: frozenset[str], path: str, release: Release
 ) -> list[FieldError]:
-    errors = validate_request_references(constraint.requests, known, f"{path}.requests")
+    errors = validate_request_references(constraint.requests, known, f"{path}.requests", release)
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None:
         errors += mark_declarative(full_name(match, f"{path}.matchAttribute", release))
@@ -277,16 +283,37 @@ def environment(release: Release) -> DeviceEnvironment:
 
 
 def validate_selectors(
-    selectors: Sequence[v1.DeviceSelector], path: str, declarations: DeviceEnvironment
+    selectors: Sequence[v1.DeviceSelector], path: str, declarations: DeviceEnvironment, release: Release
 ) -> list[FieldError]:
     """Check selectors of a request or class."""
     errors = check_limit(selectors, SELECTORS_MAX, path)
-    for where, selector in entries_within(selectors, SELECTORS_MAX, path):
+    for where, selector in entries_within(selectors, SELECTORS_MAX, path, release):
         if selector.cel is None:
             errors.append(required(f"{where}.cel"))
         else:
             errors += validate_expression(selector.cel.expression, f"{where}.cel.expression", declarations)
     return errors
+
+
+def validate_selected_content(
+    rule: v1.DeviceTaintRule, release: Release, old: v1.DeviceTaintRule | None = None
+) -> list[FieldError]:
+    """Check the class and the expressions by which a DeviceTaintRule of Kubernetes 1.34 selects devices.
+
+    Args:
+        rule: the rule.
+        release: of the API server.
+        old: what it replaces: expressions that all stay as they are compile as stored ones.
+    """
+    selector, path = rule.spec.device_selector, "spec.deviceSelector"
+    if selector is None:
+        return []
+    name, before = selector.device_class_name, None if old is None else old.spec.device_selector
+    problems = [] if name is None else names.dns_subdomain(name)
+    errors = [invalid(f"{path}.deviceClassName", name, text) for text in problems]
+    stay = before is not None and selector.selectors == before.selectors
+    declarations = DeviceEnvironment(version=release.version) if stay else environment(release)
+    return errors + validate_selectors(selector.selectors, f"{path}.selectors", declarations, release)
 
 
 def validate_expression(
@@ -344,9 +371,9 @@ def validate_class(
     errors = (
         mark_declarative(invalid("metadata.name", name, text) for text in names.dns_subdomain(name)) if name else []
     )
-    errors += validate_selectors(spec.selectors, "spec.selectors", declarations)
+    errors += validate_selectors(spec.selectors, "spec.selectors", declarations, release)
     errors += check_limit(spec.config, CLASS_CONFIGS_MAX, "spec.config")
-    for where, entry in entries_within(spec.config, CLASS_CONFIGS_MAX, "spec.config"):
+    for where, entry in entries_within(spec.config, CLASS_CONFIGS_MAX, "spec.config", release):
         errors += validate_opaque(entry.opaque, where, stored=configs_stay)
     if spec.extended_resource_name is not None:
         errors += mark_declarative(

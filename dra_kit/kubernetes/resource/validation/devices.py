@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -22,20 +22,65 @@ from dra_kit.kubernetes.resource.field_errors import (
     forbidden,
     invalid,
     mark_declarative,
+    mark_key,
     not_found,
     required,
     too_many,
 )
 from dra_kit.kubernetes.resource.names import key_path, label_errors, qualified_name
 from dra_kit.kubernetes.resource.validation.fields import (
+    entries_within,
+    found_after_refusal,
     validate_binding,
     validate_node_name,
     validate_node_selector,
     validate_one_term,
     validate_taint,
 )
-from dra_kit.kubernetes.values.quantity import MAX_DIGITS, MILLI, Quantity
+from dra_kit.kubernetes.values.quantity import MAX_DIGITS, MILLI, Quantity, wrap_int64
 from dra_kit.kubernetes.values.semver import Version
+
+
+class SliceLimits(NamedTuple):
+    """How much fits into one ResourceSlice of a release (k8s.io/api ``resource/v1/types.go``); None is without a limit.
+
+    Attributes:
+        devices: devices.
+        advanced_devices: devices as soon as one has taints, consumes counters or has a list attribute.
+        taints: taints of one device.
+        counter_sets: counter sets.
+        counters_in_set: counters of one set, and counters that a device takes from one set.
+        counters: counters of all sets.
+        consumed_sets: counter sets that one device consumes.
+        consumed_counters: counters that one device consumes, from all sets.
+        all_consumed_counters: counters that all devices consume.
+    """
+
+    devices: int
+    advanced_devices: int
+    taints: int
+    counter_sets: int | None = None
+    counters_in_set: int | None = None
+    counters: int | None = None
+    consumed_sets: int | None = None
+    consumed_counters: int | None = None
+    all_consumed_counters: int | None = None
+
+
+LIMITS: Final = SliceLimits(
+    devices=128, advanced_devices=64, taints=16, counter_sets=8, counters_in_set=32, consumed_sets=2
+)
+"""Since Kubernetes 1.35."""
+_LIMITS_IN_TOTAL: Final = SliceLimits(
+    devices=128, advanced_devices=128, taints=4, counters=32, consumed_counters=32, all_consumed_counters=1024
+)
+"""In Kubernetes 1.34."""
+
+
+def slice_limits(version: KubernetesVersion) -> SliceLimits:
+    """Return how much fits into a slice of a release."""
+    return LIMITS if version.has(Change.COUNTERS_ARE_LIMITED_BY_SET) else _LIMITS_IN_TOTAL
+
 
 VALID_VALUES_MAX: Final = 10
 _INT64_MAX: Final = 2**63 - 1
@@ -55,7 +100,7 @@ def validate_capacities(
     """
     errors = []
     for key, capacity in capacities.items():
-        errors += qualified_name(key, path, release)
+        errors += mark_key(qualified_name(key, path, release), key_path("", key))
         if capacity.request_policy is None:
             continue
         where = f"{key_path(path, key)}.requestPolicy"
@@ -76,22 +121,22 @@ def _validate_policy(
         detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
         return [forbidden(path, detail)]
     if policy.valid_values:
-        return _validate_values(policy, capacity, path, fractional=_FRACTIONS in release)
+        return _validate_values(policy, capacity, path, release)
     if policy.valid_range is not None:
         return _validate_range(policy.default, policy.valid_range, capacity, path, release)
     return []
 
 
 def _validate_values(
-    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, *, fractional: bool
+    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
     if policy.default is None:
         return [required(f"{path}.default", "required when validValues is defined")]
-    where, values = f"{path}.validValues", policy.valid_values
+    where, fractional = f"{path}.validValues", _FRACTIONS in release
     errors = []
-    if len(values) > VALID_VALUES_MAX:
-        errors.append(too_many(where, len(values), VALID_VALUES_MAX))
-        values = ()
+    if len(policy.valid_values) > VALID_VALUES_MAX:
+        errors.append(too_many(where, len(policy.valid_values), VALID_VALUES_MAX))
+    values = [value for _, value in entries_within(policy.valid_values, VALID_VALUES_MAX, where, release)]
     seen: set[Quantity | int] = set()
     for i, value in enumerate(values):
         if i and value < values[i - 1]:
@@ -116,7 +161,7 @@ def _validate_range(
     if default is None or bounds.min is None:
         given = {f"{path}.default": default, f"{where}.min": bounds.min}
         return [required(name, "required when validRange is defined") for name, value in given.items() if value is None]
-    errors = _validate_bounds(default, bounds.min, bounds.max, capacity, where)
+    errors = _validate_bounds(default, bounds, capacity, where, release)
     limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
     amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
     in_thousandths = _FRACTIONS in release and not all(amount.is_whole for amount in amounts.values())
@@ -131,11 +176,14 @@ def _validate_range(
 
 
 def _validate_bounds(
-    default: Quantity, lowest: Quantity, highest: Quantity | None, capacity: Quantity, path: str
+    default: Quantity, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
+    lowest, highest = bounds.min or Quantity(0), bounds.max
+    named = release.has(Change.DEFAULTS_OUT_OF_RANGE_ARE_NAMED)
     errors = []
     if default < lowest:
-        errors.append(invalid(f"{path}.default", default, f"default is less than min: {lowest}"))
+        where = f"{path}.{'default' if named else 'min'}"
+        errors.append(invalid(where, default, f"default is less than min: {lowest}"))
     if lowest > capacity:
         errors.append(invalid(f"{path}.min", lowest, f"min is larger than capacity value: {capacity}"))
     if highest is not None:
@@ -144,7 +192,8 @@ def _validate_bounds(
         if highest > capacity:
             errors.append(invalid(f"{path}.max", highest, f"max is larger than capacity value: {capacity}"))
         if default > highest:
-            errors.append(invalid(f"{path}.default", default, f"default is more than max: {highest}"))
+            where = f"{path}.{'default' if named else 'max'}"
+            errors.append(invalid(where, default, f"default is more than max: {highest}"))
     return errors
 
 
@@ -179,7 +228,7 @@ def _validate_step(
         return quantity.milli_value if thousandths else quantity.value
 
     detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
-    uneven = (bound for bound in limits.values() if (measure(bound) - measure(lowest)) % measure(step))
+    uneven = (bound for bound in limits.values() if wrap_int64(measure(bound) - measure(lowest)) % measure(step))
     return errors + [invalid(f"{path}.step", bound, detail) for bound in uneven]
 
 
@@ -214,7 +263,7 @@ def validate_attributes(attributes: Mapping[str, v1.DeviceAttribute], path: str,
     """Check keys and values; ``path`` is that of the map."""
     errors = []
     for key, attribute in attributes.items():
-        errors += qualified_name(key, path, release)
+        errors += mark_key(qualified_name(key, path, release), key_path("", key))
         errors += _validate_attribute(attribute, key_path(path, key), release)
     return errors
 
@@ -315,10 +364,6 @@ def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:
     return GoStruct(scalars | {f"{name[:-1].title()}Values": getattr(attribute, name) for name in _LISTS})
 
 
-TAINTS_MAX: Final = 16
-_FORMER_TAINTS_MAX: Final = 4
-
-
 def validate_device_fields(
     device: v1.Device,
     path: str,
@@ -347,17 +392,18 @@ def validate_device_fields(
         errors += validate_capacities(
             device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, release=release
         )
-    errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters", release)
+    errors += _validate_consumption(device, path, release)
     errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints, release)
-    errors += validate_binding(device, path)
+    errors += validate_binding(device, path, release)
     errors += validate_device_nodes(device, path, per_device_node_selection=per_device_node_selection, release=release)
     resources = device.node_allocatable_resources
     errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources", release)
+    errors += _validate_node_mappings(device, f"{path}.nodeAllocatableResourceMappings")
     return errors
 
 
 def uses_advanced_features(device: v1.Device) -> bool:
-    """Return whether the device limits its slice to 64 devices: by taints, counters or list attributes."""
+    """Return whether the device limits its slice to fewer devices: by taints, counters or list attributes."""
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 
@@ -366,12 +412,11 @@ def _validate_taints(
 ) -> list[FieldError]:
     if taints == unchanged:
         return []
-    limit = TAINTS_MAX if release.has(Change.DEVICES_HAVE_16_TAINTS) else _FORMER_TAINTS_MAX
+    limit = slice_limits(release.version).taints
     errors = [too_many(path, len(taints), limit)] if len(taints) > limit else []
     for i, taint in enumerate(taints):
         found = validate_taint(taint, f"{path}[{i}]", release)
-        # declarative rules also check the items of a list that is too long
-        errors += [error for error in found if error.declarative] if len(taints) > limit else found
+        errors += found_after_refusal(found, release) if len(taints) > limit else found
     return errors
 
 
@@ -416,46 +461,56 @@ def _of_spec(error: FieldError) -> FieldError:
     return replace(error, detail=f"{rule} in the ResourceSlice spec", author_detail=f"{rule} in its Pool")
 
 
-COUNTER_SETS_PER_SLICE_MAX: Final = 8
-COUNTERS_MAX: Final = 32
-"""Counters of one set, and counters that a device takes from one set."""
-CONSUMED_SETS_MAX: Final = 2
 COMPATIBILITY_GROUPS_MAX: Final = 2
 
 
-def validate_counter_sets(
-    sets: Sequence[v1.CounterSet], path: str, limit: int | None = COUNTER_SETS_PER_SLICE_MAX
-) -> list[FieldError]:
-    """Check ``spec.sharedCounters`` of one slice; ``limit`` is the number of sets that it may have, None for any."""
-    if limit is not None and len(sets) > limit:
-        return [too_many(path, len(sets), limit)]
-    errors = []
+def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str, release: Release) -> list[FieldError]:
+    """Check ``spec.sharedCounters`` of one slice."""
+    limits = slice_limits(release.version)
+    if limits.counter_sets is not None and len(sets) > limits.counter_sets:
+        return [too_many(path, len(sets), limits.counter_sets)]
+    errors = _too_many_in_total(sets, limits.counters, path, "shared counters")
     seen: set[str] = set()
     for i, counter_set in enumerate(sets):
         where = f"{path}[{i}]"
         if counter_set.name in seen:
-            errors += mark_declarative([duplicate(where, counter_set)])
+            errors += mark_declarative([duplicate(where, counter_set, key="name")])
         seen.add(counter_set.name)
         errors += _validate_set_name(counter_set.name, f"{where}.name")
-        errors += _validate_counters(counter_set.counters, f"{where}.counters")
+        errors += _validate_counters(counter_set.counters, f"{where}.counters", limits)
     return errors
 
 
-def validate_consumption(
-    entries: Sequence[v1.DeviceCounterConsumption], path: str, release: Release
+def validate_all_consumed(devices: Sequence[v1.Device], path: str, release: Release) -> list[FieldError]:
+    """Check how many counters the devices of one slice consume together; ``path`` is that of the devices."""
+    consumed = [entry for device in devices for entry in device.consumes_counters]
+    limit = slice_limits(release.version).all_consumed_counters
+    return _too_many_in_total(consumed, limit, path, "counters in devices")
+
+
+def _too_many_in_total(
+    sets: Sequence[v1.CounterSet | v1.DeviceCounterConsumption], limit: int | None, path: str, what: str
 ) -> list[FieldError]:
+    number = sum(len(one.counters) for one in sets)
+    if limit is None or number <= limit:
+        return []
+    return [invalid(path, number, f"the total number of {what} must not exceed {limit}")]
+
+
+def _validate_consumption(device: v1.Device, device_path: str, release: Release) -> list[FieldError]:
     """Check ``consumesCounters`` of one device."""
-    if len(entries) > CONSUMED_SETS_MAX and release.has(Change.DEVICES_CONSUME_TWO_SETS):
-        return mark_declarative([too_many(path, len(entries), CONSUMED_SETS_MAX)])
-    errors = []
+    entries, path, limits = device.consumes_counters, f"{device_path}.consumesCounters", slice_limits(release.version)
+    if limits.consumed_sets is not None and len(entries) > limits.consumed_sets:
+        return mark_declarative([too_many(path, len(entries), limits.consumed_sets)])
+    errors = _too_many_in_total(entries, limits.consumed_counters, device_path, "counters")
     seen: set[str] = set()
     for i, entry in enumerate(entries):
         where = f"{path}[{i}]"
         if entry.counter_set in seen:
-            errors += mark_declarative([duplicate(where, entry)])
+            errors += mark_declarative([duplicate(where, entry, key="counterSet")])
         seen.add(entry.counter_set)
         errors += _validate_set_name(entry.counter_set, f"{where}.counterSet")
-        errors += _validate_counters(entry.counters, f"{where}.counters")
+        errors += _validate_counters(entry.counters, f"{where}.counters", limits)
         errors += _validate_groups(entry.compatibility_groups, f"{where}.compatibilityGroups")
     return errors
 
@@ -464,12 +519,15 @@ def _validate_set_name(name: str, path: str) -> list[FieldError]:
     return mark_declarative([invalid(path, name, text) for text in names.dns_label(name)] if name else [required(path)])
 
 
-def _validate_counters(counters: Mapping[str, v1.Counter], path: str) -> list[FieldError]:
+def _validate_counters(counters: Mapping[str, v1.Counter], path: str, limits: SliceLimits) -> list[FieldError]:
     if not counters:
         return mark_declarative([required(path)])
-    errors = [too_many(path, len(counters), COUNTERS_MAX)] if len(counters) > COUNTERS_MAX else []
-    invalid_names = [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
-    return errors + mark_declarative(invalid_names)
+    limit = limits.counters_in_set
+    errors = [too_many(path, len(counters), limit)] if limit is not None and len(counters) > limit else []
+    for name in counters:
+        wrong = (invalid(path, name, text) for text in names.dns_label(name))
+        errors += mark_declarative(mark_key(wrong, key_path("", name, names.LABEL_MAX_LENGTH)))
+    return errors
 
 
 def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:
@@ -481,6 +539,23 @@ def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:
         if group in groups[:i]:
             errors.append(duplicate(f"{path}[{i}]", group))
     return mark_declarative(errors)
+
+
+def _validate_node_mappings(device: v1.Device, path: str) -> list[FieldError]:
+    """Check ``nodeAllocatableResourceMappings`` of one device, which Kubernetes 1.36 knows."""
+    errors = []
+    for name, mapping in device.node_allocatable_resource_mappings.items():
+        where, key = key_path(path, name), mapping.capacity_key
+        if "/" in name and "kubernetes.io/" not in name:
+            errors.append(invalid(where, name, "must be a node allocatable resource name"))
+        if mapping.allocation_multiplier is None and key is None:
+            errors.append(invalid(where, "", "at least one of allocationMultiplier or capacityKey must be set"))
+        errors += _positive(mapping.allocation_multiplier, f"{where}.allocationMultiplier")
+        if key == "":
+            errors.append(invalid(f"{where}.capacityKey", "", "capacityKey must not be an empty string"))
+        elif key is not None and key not in device.capacity:
+            errors.append(not_found(f"{where}.capacityKey", key))
+    return errors
 
 
 _MAPPING_MEMBERS = "`capacityKey`, `deviceMultiplier`"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -103,14 +103,17 @@ def _owners(metadata: Object, release: Release) -> list[FieldError]:
     owners = metadata.get("ownerReferences") or []
     controllers = []
     for i, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{i}]"
+        numbered = release.has(Change.OWNERS_ARE_NUMBERED)
+        path = f"metadata.ownerReferences[{i}]" if numbered else "metadata.ownerReferences"
         missing = [f"{path}.{name}" for name in ("apiVersion", "kind", "name", "uid") if not owner.get(name)]
         if release.has(Change.OWNERS_ARE_DECLARED):
             errors += mark_declarative(map(required, missing))
-        else:
+        elif numbered:
             errors += [required(where, "must not be empty") for where in missing]
+        else:
+            errors += [invalid(where, "", "must not be empty") for where in missing]
         if (owner.get("apiVersion") or "").count("/") > 1:
-            detail = "must be <group>/<version> or <version>"
+            detail = "must be <group>/<version> or <version>" if numbered else "version must not be empty"
             errors.append(invalid(f"{path}.apiVersion", owner["apiVersion"], detail))
         if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
             errors.append(invalid(path, _owner(owner), "/v1, Kind=Event is disallowed from being an owner"))
@@ -148,11 +151,21 @@ def _finalizers(metadata: Object) -> list[FieldError]:
 _Item = TypeVar("_Item")
 
 
-def entries_within(items: Sequence[_Item], limit: int, path: str) -> Iterator[tuple[str, _Item]]:
-    """Yield the entries with their paths; none if the list is too long, because they are not validated then."""
-    if len(items) <= limit:
+def entries_within(items: Sequence[_Item], limit: int, path: str, release: Release) -> Iterator[tuple[str, _Item]]:
+    """Yield the entries to validate with their paths; none if the list is too long."""
+    if len(items) <= limit or not release.has(Change.LONG_LISTS_ARE_NOT_READ):
         for i, item in enumerate(items):
             yield f"{path}[{i}]", item
+
+
+def found_after_refusal(errors: Sequence[FieldError], release: Release) -> list[FieldError]:
+    """Return those errors inside a list or choice that a release reports besides the refusal of the whole.
+
+    Hand-written rules stop at the refusal, declarative ones do not. Before Kubernetes 1.35, no rule stopped.
+    """
+    if not release.has(Change.LONG_LISTS_ARE_NOT_READ):
+        return list(errors)
+    return [error for error in errors if error.declarative and release.has(Change.RULES_ARE_DECLARED)]
 
 
 def check_limit(items: Sequence[_Item], limit: int, path: str) -> list[FieldError]:
@@ -160,20 +173,35 @@ def check_limit(items: Sequence[_Item], limit: int, path: str) -> list[FieldErro
     return mark_declarative([too_many(path, len(items), limit)]) if len(items) > limit else []
 
 
-def find_duplicates(items: Sequence[_Item], key: Callable[[_Item], Hashable], path: str) -> list[FieldError]:
-    """Return the errors about entries with the key of an earlier one; their value is the entry."""
+def find_duplicates(
+    items: Iterable[_Item], key: Callable[[_Item], Hashable], path: str, name: str = ""
+) -> list[FieldError]:
+    """Return the errors about entries with the key of an earlier one; their value is the entry.
+
+    Args:
+        items: the entries.
+        key: returns what may not repeat.
+        path: of the list.
+        name: the field of an entry that is its key, where older releases report it.
+    """
     seen: set[Hashable] = set()
     errors = []
     for i, item in enumerate(items):
         if key(item) in seen:
-            errors.append(duplicate(f"{path}[{i}]", item))
+            errors.append(duplicate(f"{path}[{i}]", item, key=name))
         seen.add(key(item))
     return mark_declarative(errors)
 
 
 def repeated_names(names: Sequence[str], path: str) -> list[FieldError]:
     """Return the errors about duplicate texts."""
-    return [duplicate(f"{path}[{i}]", name) for i, name in enumerate(names) if name in names[:i]]
+    seen: set[str] = set()
+    errors = []
+    for i, name in enumerate(names):
+        if name in seen:
+            errors.append(duplicate(f"{path}[{i}]", name))
+        seen.add(name)
+    return errors
 
 
 def require_one_of(value: str, choices: tuple[str, ...], path: str, *, in_order: bool = False) -> list[FieldError]:
@@ -199,20 +227,23 @@ def validate_conditions(
         where = f"{path}[{i}]"
         if condition.type in seen:
             whole = release.has(Change.CONDITIONS_ARE_A_MAP)
-            found = duplicate(where, condition if whole else condition.type)
+            found = duplicate(where, condition if whole else condition.type, key="type")
             errors.append(replace(found, declarative=whole))
         seen.add(condition.type)
-        errors += _validate_condition(condition, where)
+        errors += _validate_condition(condition, where, release)
     return errors
 
 
-def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
+def _validate_condition(condition: v1.Condition, path: str, release: Release) -> list[FieldError]:
     errors = []
     if not condition.type:
         errors.append(required(f"{path}.type", "is required"))
     else:
         errors += [invalid(f"{path}.type", condition.type, text) for text in names.label_key(condition.type)]
-    errors += require_one_of(condition.status, _STATUSES, f"{path}.status")
+    if condition.status or release.has(Change.EMPTY_STATUSES_ARE_MISSING):
+        errors += require_one_of(condition.status, _STATUSES, f"{path}.status")
+    else:
+        errors.append(unsupported(f"{path}.status", "", _STATUSES))
     if condition.observed_generation is not None and condition.observed_generation < 0:
         detail = "must be greater than or equal to zero"
         errors.append(invalid(f"{path}.observedGeneration", condition.observed_generation, detail))
@@ -231,9 +262,9 @@ def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
 EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 
 
-def _effects(release: Release) -> tuple[str, ...]:
+def taint_effects(version: KubernetesVersion) -> tuple[str, ...]:
     """Return the effects of taints that a release knows."""
-    return EFFECTS if release.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
+    return EFFECTS if version.has(Change.NONE_IS_AN_EFFECT) else EFFECTS[:2]
 
 
 _OPERATORS: Final = ("Equal", "Exists")
@@ -246,7 +277,7 @@ def validate_taint(
     errors = [invalid(f"{path}.key", taint.key, text) for text in names.label_key(taint.key)]
     errors += [invalid(f"{path}.value", taint.value, text) for text in names.label_value(taint.value)]
     if check_effect:
-        errors += mark_declarative(require_one_of(taint.effect, _effects(release), f"{path}.effect"))
+        errors += mark_declarative(require_one_of(taint.effect, taint_effects(release.version), f"{path}.effect"))
     return errors
 
 
@@ -254,7 +285,7 @@ def validate_tolerations(tolerations: Sequence[v1.DeviceToleration], path: str, 
     """Check tolerations of a request or result; their number is not limited (Kubernetes 1.37)."""
     errors = []
     for i, toleration in enumerate(tolerations):
-        errors += _validate_toleration(toleration, f"{path}[{i}]", _effects(release))
+        errors += _validate_toleration(toleration, f"{path}[{i}]", taint_effects(release.version))
     return errors
 
 
@@ -278,13 +309,16 @@ BINDING_CONDITIONS_MAX: Final = 4
 """Entries of ``bindingConditions``, and of ``bindingFailureConditions``."""
 
 
-def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path: str) -> list[FieldError]:
+def validate_binding(
+    holder: v1.Device | v1.DeviceRequestAllocationResult, path: str, release: Release
+) -> list[FieldError]:
     """Check both lists of a device or result; ``path`` is that of the device or result."""
     conditions, failures = holder.binding_conditions, holder.binding_failure_conditions
-    errors = _validate_list(conditions, f"{path}.bindingConditions")
-    errors += _validate_list(failures, f"{path}.bindingFailureConditions")
+    errors = _validate_list(conditions, f"{path}.bindingConditions", release)
+    errors += _validate_list(failures, f"{path}.bindingFailureConditions", release)
+    listed = set(conditions)
     for i, condition in enumerate(failures):
-        if condition in conditions:
+        if condition in listed:
             detail = "bindingFailureConditions must not overlap with bindingConditions"
             errors.append(invalid(f"{path}.bindingFailureConditions[{i}]", condition, detail))
     present = {"bindingConditions": conditions, "bindingFailureConditions": failures}
@@ -296,10 +330,10 @@ def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path:
     return errors
 
 
-def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
+def _validate_list(conditions: tuple[str, ...], path: str, release: Release) -> list[FieldError]:
     """Check a list; duplicates are reported even if it is too long."""
     errors = check_limit(conditions, BINDING_CONDITIONS_MAX, path)
-    for where, condition in entries_within(conditions, BINDING_CONDITIONS_MAX, path):
+    for where, condition in entries_within(conditions, BINDING_CONDITIONS_MAX, path, release):
         errors += [invalid(where, condition, text) for text in names.label_key(condition)]
     return errors + repeated_names(conditions, path)
 
@@ -461,12 +495,15 @@ REFERENCES_MAX: Final = 32
 """Requests that one constraint or configuration names."""
 
 
-def validate_request_references(references: tuple[str, ...], known: frozenset[str], path: str) -> list[FieldError]:
+def validate_request_references(
+    references: tuple[str, ...], known: frozenset[str], path: str, release: Release
+) -> list[FieldError]:
     """Check the requests that a constraint or configuration names."""
     errors = check_limit(references, REFERENCES_MAX, path)
-    for where, reference in entries_within(references, REFERENCES_MAX, path):
+    entries = [*entries_within(references, REFERENCES_MAX, path, release)]
+    for where, reference in entries:
         errors += validate_reference(reference, known, where)
-    return errors + (mark_declarative(repeated_names(references, path)) if len(references) <= REFERENCES_MAX else [])
+    return errors + mark_declarative(repeated_names([reference for _, reference in entries], path))
 
 
 def label_selector_errors(selector: Mapping[str, Any], path: str) -> Iterator[FieldError]:

@@ -22,7 +22,6 @@ from dra_kit.kubernetes.resource.field_errors import (
 from dra_kit.kubernetes.resource.v1 import Condition
 from dra_kit.kubernetes.resource.validation.fields import (
     check_limit,
-    entries_within,
     find_duplicates,
     validate_conditions,
 )
@@ -202,7 +201,8 @@ def _workload_spec(spec: Object, old: Object | None, release: Release) -> Iterat
     shown = [_ordered({"schedulingConstraints": None, **item}, _TEMPLATE_FIELDS) for item in templates]
     yield from find_duplicates(shown, _name, path)
     former = {_name(item): item for item in (old or {}).get("podGroupTemplates") or ()}
-    for where, item in entries_within(templates, _TEMPLATES_MAX, path):
+    for i, item in enumerate(templates):
+        where = f"{path}[{i}]"
         if old is not None and _name(item) not in former:
             yield forbidden(where, "item may not be added")
             continue

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -395,7 +395,7 @@ def _uses(claims: Sequence[Object], known: Collection[str], path: str) -> list[F
     return errors
 
 
-def validate_pod_status(status: Object, spec: Object) -> list[FieldError]:
+def validate_pod_status(status: Object, spec: Object, release: Release) -> list[FieldError]:
     """Check the claims that a pod got, and the health of its containers' devices."""
     errors: list[FieldError] = []
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
@@ -408,7 +408,8 @@ def validate_pod_status(status: Object, spec: Object) -> list[FieldError]:
             errors.append(duplicate(f"{path}.name", name))
         seen.add(name)
         claim = item.get("resourceClaimName")
-        errors += [invalid(f"{path}.resourceClaimName", claim, text) for text in names.dns_subdomain(claim or "a")]
+        where = f"{path}.{'resourceClaimName' if release.has(Change.CLAIM_NAMES_ARE_THEIR_OWN_ERRORS) else 'name'}"
+        errors += [invalid(where, claim, text) for text in names.dns_subdomain(claim or "a")]
     containers = {item.get("name"): item for item in spec.get("containers") or ()}
     for i, item in enumerate(status.get("containerStatuses") or ()):
         claims = ((containers.get(item.get("name")) or {}).get("resources") or {}).get("claims") or ()

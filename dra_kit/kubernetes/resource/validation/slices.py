@@ -35,9 +35,10 @@ from dra_kit.kubernetes.resource.names import (
 )
 from dra_kit.kubernetes.resource.v1 import ResourcePoolStatusRequest
 from dra_kit.kubernetes.resource.validation.devices import (
-    COUNTER_SETS_PER_SLICE_MAX,
-    COUNTERS_MAX,
+    SliceLimits,
+    slice_limits,
     uses_advanced_features,
+    validate_all_consumed,
     validate_counter_sets,
     validate_device_fields,
     validate_device_nodes,
@@ -55,11 +56,6 @@ from dra_kit.kubernetes.resource.validation.fields import (
     validate_taint,
 )
 
-DEVICES_MAX: Final = 128
-ADVANCED_DEVICES_MAX: Final = 64
-"""Devices of a slice as soon as one has taints, consumes counters or has a list attribute."""
-_COUNTERS_OF_DEVICES_MAX: Final = 1024
-"""Counters that the devices of a slice consumed together, before Kubernetes 1.35."""
 _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
 
 
@@ -86,8 +82,7 @@ def validate_slice(
     errors += _validate_pool_struct(spec.pool)
     errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
-    apart = release.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS)
-    if not apart:
+    if not release.has(Change.SLICES_HAVE_DEVICES_OR_COUNTERS):
         errors += _validate_own_counters(spec)
     # an empty list that is written out counts as set
     elif {"devices", "shared_counters"} <= spec.model_fields_set:
@@ -97,20 +92,17 @@ def validate_slice(
         errors += _validate_devices(spec.devices, lambda *_: [], release)
     else:
         errors += _validate_changed(spec, old.spec if old else None, release)
-    limit = COUNTER_SETS_PER_SLICE_MAX if apart else None
-    errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters", limit)
+    errors += validate_all_consumed(spec.devices, "spec.devices", release)
+    errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters", release)
     errors += _validate_partition_type(spec, release)
     return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
 
 
 def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
-    """Check that devices consume counters of their own slice, as before Kubernetes 1.35, and not too many."""
+    """Check that devices consume counters of their own slice, as before Kubernetes 1.35."""
     known = {counter_set.name: counter_set.counters for counter_set in spec.shared_counters}
-    errors = _more_than(COUNTERS_MAX, spec.shared_counters, "spec.sharedCounters", "shared counters")
-    consumed_by_all = [consumed for device in spec.devices for consumed in device.consumes_counters]
-    errors += _more_than(_COUNTERS_OF_DEVICES_MAX, consumed_by_all, "spec.devices", "counters in devices")
+    errors = []
     for i, device in enumerate(spec.devices):
-        errors += _more_than(COUNTERS_MAX, device.consumes_counters, f"spec.devices[{i}]", "counters")
         for j, consumed in enumerate(device.consumes_counters):
             path = f"spec.devices[{i}].consumesCounters[{j}]"
             if consumed.counter_set not in known:
@@ -123,24 +115,17 @@ def _validate_own_counters(spec: v1.ResourceSliceSpec) -> list[FieldError]:
     return errors
 
 
-def _more_than(
-    limit: int, sets: Sequence[v1.CounterSet | v1.DeviceCounterConsumption], path: str, what: str
-) -> list[FieldError]:
-    number = sum(len(one.counters) for one in sets)
-    return [invalid(path, number, f"the total number of {what} must not exceed {limit}")] if number > limit else []
-
-
-def max_devices(devices: tuple[v1.Device, ...]) -> int:
+def max_devices(devices: tuple[v1.Device, ...], limits: SliceLimits) -> int:
     """Return how many devices a slice with these devices may hold."""
-    return ADVANCED_DEVICES_MAX if any(map(uses_advanced_features, devices)) else DEVICES_MAX
+    return limits.advanced_devices if any(map(uses_advanced_features, devices)) else limits.devices
 
 
-def split_devices(devices: Sequence[v1.Device]) -> list[tuple[v1.Device, ...]]:
+def split_devices(devices: Sequence[v1.Device], limits: SliceLimits) -> list[tuple[v1.Device, ...]]:
     """Return devices in slices that may hold them, in order: each is filled before the next one begins."""
     slices: list[list[v1.Device]] = []
     limit = 0
     for device in devices:
-        new_limit = max_devices((device,))
+        new_limit = max_devices((device,), limits)
         if slices and len(slices[-1]) < min(limit, new_limit):
             slices[-1].append(device)
             limit = min(limit, new_limit)
@@ -197,16 +182,13 @@ def _validate_devices(
     devices: Sequence[v1.Device], check: Callable[[v1.Device, str], list[FieldError]], release: Release
 ) -> list[FieldError]:
     """Check the number of devices, each device, and that their names differ."""
-    limit = max_devices(tuple(devices)) if release.has(Change.ADVANCED_DEVICES_ARE_LIMITED) else DEVICES_MAX
-    if len(devices) > limit:
-        return [too_many("spec.devices", len(devices), limit)]
-    errors = []
+    limit = max_devices(tuple(devices), slice_limits(release.version))
+    errors = [too_many("spec.devices", len(devices), limit)] if len(devices) > limit else []
     seen: set[str] = set()
-    for i, device in enumerate(devices):
-        path = f"spec.devices[{i}]"
+    for path, device in entries_within(devices, limit, "spec.devices", release):
         errors += check(device, path)
         if device.name in seen:
-            errors.append(duplicate(path, device.name))
+            errors.append(duplicate(path, device.name, key="name"))
         seen.add(device.name)
     return errors
 
@@ -333,14 +315,14 @@ def validate_pool_status(status: Any, old: Any, release: Release) -> list[FieldE
     pools, conditions = status.get("pools") or (), status.get("conditions") or ()
     errors = _count(status, "poolCount", "status", needed=True)
     errors += check_limit(pools, LIMIT_MAX, "status.pools")
-    for path, pool in entries_within(pools, LIMIT_MAX, "status.pools"):
-        errors += _pool_status(pool, path)
+    for path, pool in entries_within(pools, LIMIT_MAX, "status.pools", release):
+        errors += _pool_status(pool, path, release)
     parsed = [v1.Condition.model_validate(item) for item in conditions]
     errors += validate_conditions(parsed, "status.conditions", release, limit=_REQUEST_CONDITIONS_MAX)
     return mark_declarative(errors)
 
 
-def _pool_status(pool: Any, path: str) -> list[FieldError]:
+def _pool_status(pool: Any, path: str, release: Release) -> list[FieldError]:
     errors = declared_driver_name(pool.get("driver", ""), f"{path}.driver", max_length=None)
     name = pool.get("poolName", "")
     errors += declared_pool_name(name, f"{path}.poolName") if name else [required(f"{path}.poolName")]
@@ -357,7 +339,7 @@ def _pool_status(pool: Any, path: str) -> list[FieldError]:
         errors
         + _partition_summary(pool.get("partitionSummary") or (), f"{path}.partitionSummary")
         + (
-            _shareable_summary(pool["shareableSummary"], f"{path}.shareableSummary")
+            _shareable_summary(pool["shareableSummary"], f"{path}.shareableSummary", release)
             if pool.get("shareableSummary") is not None
             else []
         )
@@ -378,12 +360,12 @@ def _partition_summary(entries: Any, path: str) -> list[FieldError]:
     return errors
 
 
-def _shareable_summary(summary: Any, path: str) -> list[FieldError]:
+def _shareable_summary(summary: Any, path: str, release: Release) -> list[FieldError]:
     errors = _count(summary, "fullyAvailableDevices", path, needed=True)
     errors += _count(summary, "partiallyAvailableDevices", path, needed=True)
     capacities = summary.get("capacity") or ()
     errors += check_limit(capacities, _SUMMARY_MAX, f"{path}.capacity")
-    for where, capacity in entries_within(capacities, _SUMMARY_MAX, f"{path}.capacity"):
+    for where, capacity in entries_within(capacities, _SUMMARY_MAX, f"{path}.capacity", release):
         fields = ("name", "total", "consumed", "available")
         errors += [required(f"{where}.{field}") for field in fields if capacity.get(field) in {None, ""}]
     return errors
@@ -399,7 +381,9 @@ def _count(holder: Any, field: str, path: str, *, least: int = 0, needed: bool =
 def validate_taint_rule(
     rule: v1.DeviceTaintRule, release: Release, old: v1.DeviceTaintRule | None = None
 ) -> list[FieldError]:
-    """Check all rules of the API server for the spec of a rule, in its paths and texts.
+    """Check the rules of the API server for the spec of a rule, in its paths and texts.
+
+    The class and the expressions that 1.34 knows are left to ``claims.validate_selected_content``, which needs CEL.
 
     Args:
         rule: the rule.

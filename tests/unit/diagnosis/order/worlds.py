@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import dra_kit as dra
 from dra_kit.diagnosis.device_order import PublishedDevices
 from dra_kit.diagnosis.workload import ClaimWorkload, RequestKind, default_workload, kinds_of
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import DEFAULT, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import ObjectMeta
 from dra_kit.kubernetes.resource.matching import Node
@@ -25,7 +25,7 @@ def slices(*pools: dra.Pool[dra.Device], node: str = NODE, driver: str = DRIVER)
     desired = DesiredSlices(driver, None, tuple(desired_pool(pool, node) for pool in pools))
     return [
         v1.ResourceSlice(metadata=ObjectMeta(name=f"{each.metadata.generate_name}tmpl{number}"), spec=each.spec)
-        for number, each in enumerate(plan(desired, [], separate_counter_slices=True).creates)
+        for number, each in enumerate(plan(desired, [], version=DEFAULT).creates)
     ]
 
 

@@ -14,6 +14,11 @@ from dra_kit.kubernetes.resource.schema.types import read_table
 PACKAGE = Path(__file__).parents[4] / "dra_kit"
 ASKED_TWICE_OR_MORE = {
     "CAPACITY_NAMES_NORMALIZED": ["allocator/devices.py", "allocator/state.py"],  # what is asked; what claims hold
+    "LONG_LISTS_ARE_NOT_READ": ["resource/validation/fields.py"] * 2,  # lists; lists and choices after their refusal
+    "RULES_ARE_DECLARED": [
+        "resource/conversion.py",  # where errors are,
+        "resource/validation/fields.py",  # and which there are
+    ],
     "SLICES_HAVE_DEVICES_OR_COUNTERS": [
         "allocator/pools.py",  # the scheduler reads slices like that,
         "resource/validation/slices.py",  # the API server checks it,

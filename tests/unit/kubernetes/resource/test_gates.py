@@ -50,7 +50,7 @@ def test_dependent_gates_can_be_switched_off_together() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-@pytest.mark.parametrize("gate", ["ResourceHealthStatus", "PodsAPI"])
+@pytest.mark.parametrize("gate", ["SchedulerPreQueueingHints", "PodsAPI"])
 def test_gate_without_effect_is_rejected_with_list_of_known_gates(gate: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{gate} is a feature gate of Kubernetes without effect") as refusal:
         Release.alpha().switched(f"{gate}={value}")

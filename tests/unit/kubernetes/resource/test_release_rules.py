@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.field_errors import FieldError
+from dra_kit.kubernetes.resource.conversion import V1BETA1, errors_in_version
+from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS, check_new_object
 from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
-from dra_kit.kubernetes.resource.validation.claims import validate_claim_spec, validate_template_update
+from dra_kit.kubernetes.resource.validation.claims import (
+    validate_claim_spec,
+    validate_claim_spec_update,
+    validate_template_update,
+)
+from dra_kit.kubernetes.resource.validation.devices import validate_device_fields
+from dra_kit.kubernetes.resource.validation.fields import validate_conditions, validate_object_meta
 from dra_kit.kubernetes.resource.validation.pod_groups import validate_pod_group
 from dra_kit.kubernetes.resource.validation.slices import (
     taint_rule_warnings,
@@ -35,6 +44,10 @@ def slice_(*devices: dict[str, Any], **spec: Any) -> v1.ResourceSlice:
 def claim(**body: Any) -> v1.ResourceClaimSpec:
     exactly = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1, **body}
     return v1.ResourceClaimSpec.model_validate({"devices": {"requests": [{"name": "r", "exactly": exactly}]}})
+
+
+def device(**fields: Any) -> v1.Device:
+    return v1.Device.model_validate({"name": "d", **fields})
 
 
 def texts(errors: list[FieldError]) -> list[str]:
@@ -342,3 +355,204 @@ def test_tolerations_of_results_are_checked_since_1_37(release: str, errors: int
     found = validate_claim_status(written, (), v1.ResourceClaimStatus(), Release.parse(release))
 
     assert len(found) == errors
+
+
+def counters(number: int, first: int = 0) -> dict[str, dict[str, str]]:
+    return {f"c{first + i}": {"value": "1"} for i in range(number)}
+
+
+def sets(*sizes: int) -> list[dict[str, Any]]:
+    return [{"name": f"s{i}", "counters": counters(size)} for i, size in enumerate(sizes)]
+
+
+def consumes(*sizes: int) -> dict[str, Any]:
+    return {"consumesCounters": [{"counterSet": f"s{i}", "counters": counters(size)} for i, size in enumerate(sizes)]}
+
+
+TAINT = {"key": "hot", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("resource_slice", "before", "since"),
+    [
+        (slice_({"taints": [TAINT] * 4}), "", ""),
+        (slice_({"taints": [TAINT] * 5}), "spec.devices[0].taints: Too many: 5: must have at most 4 items", ""),
+        (slice_({"taints": [TAINT] * 17}), "at most 4", "at most 16"),
+        (slice_({"taints": [TAINT]}, *[{}] * 64), "", "at most 64"),
+        (slice_(*[{}] * 129), "at most 128", "at most 128"),
+        (slice_(sharedCounters=sets(*[1] * 9)), "", "spec.sharedCounters: Too many: 9: must have at most 8 items"),
+        (slice_(sharedCounters=sets(32)), "", ""),
+        (
+            slice_(sharedCounters=sets(32, 32)),
+            "spec.sharedCounters: Invalid value: 64: the total number of shared counters must not exceed 32",
+            "",
+        ),
+    ],
+)
+def test_limits_of_slices_are_by_set_since_1_35(resource_slice: v1.ResourceSlice, before: str, since: str) -> None:
+    if resource_slice.spec.shared_counters:  # without devices, which may not be beside them since 1.35
+        spec = resource_slice.spec.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        resource_slice = v1.ResourceSlice.model_validate({"spec": {k: v for k, v in spec.items() if k != "devices"}})
+    for version, expected in (("1.34", before), ("1.35", since)):
+        found = texts(validate_slice(resource_slice, release=Release.parse(version)))
+
+        assert len(found) == bool(expected), version
+        assert expected in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "before", "since"),
+    [
+        ((1, 1), "", ""),
+        ((1, 1, 1), "", "spec.devices[0].consumesCounters: Too many: 3: must have at most 2 items"),
+        ((20, 20), "spec.devices[0]: Invalid value: 40: the total number of counters must not exceed 32", ""),
+    ],
+)
+def test_limits_of_a_device_are_by_set_since_1_35(sizes: tuple[int, ...], before: str, since: str) -> None:
+    for version, expected in (("1.34", before), ("1.35", since)):
+        found = texts(validate_device_fields(device(**consumes(*sizes)), "spec.devices[0]", Release.parse(version)))
+
+        assert found == [expected] * bool(expected), version
+
+
+def test_devices_of_1_34_consume_1024_counters_in_total() -> None:
+    old = slice_(*[consumes(32)] * 33, sharedCounters=sets(32))
+
+    found = texts(validate_slice(old, release=Release.parse("1.34")))
+
+    assert found == ["spec.devices: Invalid value: 1056: the total number of counters in devices must not exceed 1024"]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "before", "since"),
+    [
+        ({"min": "0", "step": "1", "max": "10E"}, "", 'validRange.max: Invalid value: "10E": must not be larger than'),
+        ({"min": "-1", "step": "1"}, "", "must be greater than or equal to 0"),
+        ({"min": "0", "step": "-1"}, "", "must be greater than zero"),
+        ({"min": "0", "step": "0"}, "must be greater than zero", "must be greater than zero"),
+        ({"min": "0", "step": "3"}, "value is not a multiple of a given step", "value is not a multiple"),
+        ({"min": "2"}, 'validRange.min: Invalid value: "1": default is less', 'validRange.default: Invalid value: "1"'),
+        (
+            {"min": "0", "max": "0"},
+            'validRange.max: Invalid value: "1": default is more than max',
+            'validRange.default: Invalid value: "1": default is more than max',
+        ),
+    ],
+)
+def test_ranges_of_policies_fit_an_int64_since_1_37(bounds: dict[str, str], before: str, since: str) -> None:
+    policy = {"default": "1", "validRange": bounds}
+    shared = device(allowMultipleAllocations=True, capacity={"m": {"value": "100E", "requestPolicy": policy}})
+    for version, expected in (("1.36", before), ("1.37", since)):
+        found = texts(validate_device_fields(shared, "", Release.parse(version)))
+
+        assert len(found) == bool(expected), version
+        assert expected in "".join(found)
+
+
+NAMED_TWICE = {
+    "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}] * 2}
+}
+BAD_MODE = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "x"}}]}}
+UNKNOWN = "spec.devices.constraints[0].requests"
+MANY = {"devices": {"requests": [], "constraints": [{"matchAttribute": "a/b", "requests": ["A"] * 33}]}}
+
+
+def claim_errors(spec: dict[str, Any], release: Release) -> list[FieldError]:
+    return validate_claim_spec(v1.ResourceClaimSpec.model_validate(spec), release)
+
+
+@pytest.mark.parametrize(
+    ("errors_of", "versions", "before", "since"),
+    [
+        (
+            partial(claim_errors, NAMED_TWICE),
+            ("1.34", "1.35"),
+            ["spec.devices.requests[1].name"],
+            ["spec.devices.requests[1]"],
+        ),
+        (
+            partial(claim_errors, BAD_MODE),
+            ("1.36", "1.37"),
+            ["spec.devices.requests[0].exactly.allocationMode"],
+            ["spec.devices.requests[0].allocationMode"],
+        ),
+        (partial(claim_errors, MANY), ("1.34", "1.35"), [UNKNOWN, *(f"{UNKNOWN}[{i}]" for i in range(33))], [UNKNOWN]),
+        (
+            partial(validate_slice, slice_({"attributes": {"a-b": {"int": 1}}})),
+            ("1.35", "1.36"),
+            ["spec.devices[0].attributes[a-b]"],
+            ["spec.devices[0].attributes"],
+        ),
+        (
+            partial(validate_slice, slice_({"capacity": {"a-b": {"value": "1"}}})),
+            ("1.35", "1.36"),
+            ["spec.devices[0].capacity[a-b]"],
+            ["spec.devices[0].capacity"],
+        ),
+    ],
+)
+def test_paths_of_errors(
+    errors_of: Callable[[Release], list[FieldError]], versions: tuple[str, str], before: list[str], since: list[str]
+) -> None:
+    for version, expected in zip(versions, (before, since), strict=True):
+        release = Release.parse(version)
+        found = errors_in_version(errors_of(release), V1BETA1, release)
+
+        assert list(dict.fromkeys(error.path for error in found)) == expected, version
+
+
+@pytest.mark.parametrize(
+    ("version", "texts"),
+    [
+        ("1.36", {'metadata.ownerReferences.kind: Invalid value: "": must not be empty'}),
+        ("1.37", {"metadata.ownerReferences[0].kind: Required value: must not be empty"}),
+    ],
+)
+def test_owners_are_numbered_since_1_37(version: str, texts: set[str]) -> None:
+    owner = {"apiVersion": "v1", "kind": "", "name": "n", "uid": "u"}
+    metadata = {"name": "a", "ownerReferences": [owner]}
+
+    found = validate_object_meta(metadata, namespaced=False, name_problems=lambda _: [], release=Release.parse(version))
+
+    assert {str(error) for error in found} == texts
+
+
+def test_condition_without_status_lacks_it_since_1_37() -> None:
+    condition = v1.Condition.model_validate(
+        {"type": "Ready", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    )
+    found = [validate_conditions([condition], "c", Release.parse(version)) for version in ("1.36", "1.37")]
+
+    assert [[error.kind for error in errors] for errors in found] == [[ErrorKind.UNSUPPORTED], [ErrorKind.REQUIRED]]
+
+
+@pytest.mark.parametrize(
+    ("version", "paths"), [("1.34", ["spec.devices.requests[0].exactly.allocationMode", "spec"]), ("1.35", ["spec"])]
+)
+def test_changed_claims_were_checked_like_new_ones_before_1_35(version: str, paths: list[str]) -> None:
+    new, old = v1.ResourceClaimSpec.model_validate(BAD_MODE), claim()
+
+    assert [error.path for error in validate_claim_spec_update(new, old, Release.parse(version))] == paths
+
+
+BAD_TAINTS = {"taints": [{"key": "k", "effect": "x"}] + [{"key": "-", "effect": "NoSchedule"}] * 16}
+BOTH = {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All", "count": 1}, "firstAvailable": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("version", "taints", "choices"),
+    [
+        ("1.34", {"Too many", "Unsupported value", "Invalid value"}, {"spec.devices.requests[0].exactly.count"}),
+        ("1.35", {"Too many"}, set()),
+        ("1.36", {"Too many"}, set()),
+        ("1.37", {"Too many", "Unsupported value"}, {"spec.devices.requests[0].firstAvailable[0].deviceClassName"}),
+    ],
+)
+def test_items_after_the_refusal_of_their_list_or_choice(version: str, taints: set[str], choices: set[str]) -> None:
+    release = Release.parse(version)
+    slices = validate_slice(slice_(BAD_TAINTS), release)
+    claims = [error.path for error in claim_errors({"devices": {"requests": [BOTH]}}, release)]
+
+    assert {error.body.partition(":")[0] for error in slices} == taints
+    assert choices <= set(claims)
+    assert bool(choices) == (set(claims) != {"spec.devices.requests[0]"})

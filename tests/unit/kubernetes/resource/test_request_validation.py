@@ -115,8 +115,8 @@ def test_compile_error_has_position() -> None:
 def test_claim_spec_is_immutable() -> None:
     one, other = _spec(_exactly()), _spec(_exactly(count=2))
 
-    assert validate_claim_spec_update(one, one.model_copy()) == []
-    assert [str(error) for error in validate_claim_spec_update(one, other)] == [
+    assert validate_claim_spec_update(one, one.model_copy(), UNMODIFIED) == []
+    assert [str(error) for error in validate_claim_spec_update(one, other, UNMODIFIED)] == [
         "spec: Invalid value: null: field is immutable"
     ]
 

@@ -6,14 +6,23 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import DEFAULT, OLDEST, KubernetesVersion
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.api_model import OwnerReference
 from dra_kit.kubernetes.values.quantity import Quantity
-from dra_kit.slices.planning import DesiredPool, DesiredSlices, SlicePlan, plan, refused_slices, without_pools
+from dra_kit.slices.planning import (
+    DesiredPool,
+    DesiredSlices,
+    SlicePlan,
+    devices_without_all_taints,
+    plan,
+    refused_slices,
+    without_pools,
+)
 from tests.unit.kubernetes.resource.model_server import ModelServer
 
 _NODE = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
+_CONSUMED = {"counterSet": "s0", "counters": {"n": {"value": "1"}}}
 _TAINT = v1.DeviceTaint(key="example.com/broken", effect="NoSchedule")
 
 
@@ -27,7 +36,7 @@ def _desired(*devices: v1.Device, owner: OwnerReference | None = _NODE, **pool: 
 
 
 def _plan(desired: DesiredSlices, server: ModelServer, *, remember: bool = True) -> SlicePlan:
-    return plan(desired, server.list(), separate_counter_slices=True, accepted=server.accepted if remember else {})
+    return plan(desired, server.list(), version=DEFAULT, accepted=server.accepted if remember else {})
 
 
 def _publish(server: ModelServer, desired: DesiredSlices) -> None:
@@ -241,8 +250,7 @@ def test_external_edits_are_reverted_with_dropped_fields() -> None:
 
 
 def test_counter_sets_are_in_separate_first_slices() -> None:
-    consumes = [{"counterSet": "s0", "counters": {"n": {"value": "1"}}}]
-    devices = (*_devices(64), *_devices(1, "c", consumesCounters=consumes))
+    devices = (*_devices(64), *_devices(1, "c", consumesCounters=[_CONSUMED]))
     server = _published(_desired(*devices, counter_sets=_counter_sets(9), partition_type_attribute="example.com/type"))
     specs = [item.spec for item in server.list()]
     assert [(len(spec.shared_counters), len(spec.devices)) for spec in specs] == [(8, 0), (1, 0), (0, 64), (0, 1)]
@@ -251,21 +259,53 @@ def test_counter_sets_are_in_separate_first_slices() -> None:
 
 def test_counter_sets_and_devices_share_slice_before_1_35() -> None:
     desired = _desired(*_devices(3), counter_sets=_counter_sets(1))
-    (created,) = plan(desired, [], separate_counter_slices=False).creates
+    (created,) = plan(desired, [], version=OLDEST).creates
     assert (len(created.spec.devices), len(created.spec.shared_counters)) == (3, 1)
 
 
-@pytest.mark.parametrize(("devices", "sets"), [(129, 1), (1, 9)])
+@pytest.mark.parametrize(("devices", "sets"), [(129, 1), (1, 33)])
 def test_counter_sets_and_devices_must_fit_one_slice_before_1_35(devices: int, sets: int) -> None:
     desired = _desired(*_devices(devices), counter_sets=_counter_sets(sets))
     with pytest.raises(ConfigurationError, match=r"pool 'node-1'.*before Kubernetes 1\.35.*upgrade"):
-        plan(desired, [], separate_counter_slices=False)
+        plan(desired, [], version=OLDEST)
+
+
+def test_slices_have_the_limits_of_their_release() -> None:
+    tainted = _devices(128, taints=[{"key": "example.com/hot", "effect": "NoSchedule"}] * 4)
+
+    sizes = {
+        version: [len(item.spec.devices) for item in plan(_desired(*tainted), [], version=version).creates]
+        for version in (OLDEST, DEFAULT)
+    }
+
+    assert sizes == {OLDEST: [128], DEFAULT: [64, 64]}
+
+
+def test_nine_counter_sets_fit_one_slice_before_1_35() -> None:
+    desired = _desired(*_devices(100, consumesCounters=[_CONSUMED]), counter_sets=_counter_sets(9))
+    steps = plan(desired, [], version=OLDEST)
+
+    assert len(steps.creates) == 1
+    assert refused_slices(steps, (), OLDEST) == {}
+
+
+@pytest.mark.parametrize(("version", "published"), [(OLDEST, ["a0", "a1", "a2", "a3"]), (DEFAULT, ["none", "a0"])])
+def test_taints_that_a_release_does_not_accept_are_left_out(version: KubernetesVersion, published: list[str]) -> None:
+    effects = {"none": "None", **{f"a{i}": "NoExecute" for i in range(6)}}
+    [device] = _devices(1, taints=[{"key": f"example.com/{key}", "effect": effect} for key, effect in effects.items()])
+    steps = plan(_desired(device), [], version=version)
+
+    taints = [taint.key.removeprefix("example.com/") for taint in steps.creates[0].spec.devices[0].taints]
+    assert taints[: len(published)] == published
+    assert len(taints) == (4 if version == OLDEST else 7)
+    assert refused_slices(steps, (), version) == {}
+    assert devices_without_all_taints(_desired(device).pools[0], version) == (["d0"] if version == OLDEST else [])
 
 
 def test_duplicate_pool_name_is_rejected() -> None:
     pool = DesiredPool("p", all_nodes=True)
     with pytest.raises(ConfigurationError, match="two pools named 'p'"):
-        plan(DesiredSlices("d", pools=(pool, pool)), [], separate_counter_slices=True)
+        plan(DesiredSlices("d", pools=(pool, pool)), [], version=DEFAULT)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +315,7 @@ def test_duplicate_pool_name_is_rejected() -> None:
 def test_generated_names_start_with_index_and_are_valid(driver: str, owner: str) -> None:
     reference = OwnerReference(api_version="v1", kind="Node", name=owner, uid="u") if owner else None
     desired = DesiredSlices(driver, reference, (DesiredPool("p", all_nodes=True),))
-    (created,) = plan(desired, [], separate_counter_slices=True).creates
+    (created,) = plan(desired, [], version=DEFAULT).creates
     name = created.metadata.generate_name
     assert name.startswith("00000-")
     assert name.endswith("-")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import UNMODIFIED
+from dra_kit.kubernetes.release import DEFAULT, UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.validation.slices import validate_pool, validate_slice
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -42,19 +42,17 @@ _DESIRED = st.builds(lambda pool: DesiredSlices("gpu.example.com", None, (pool,)
 
 
 def _publish(server: ModelServer, desired: DesiredSlices) -> None:
-    server.apply(plan(desired, server.list(), separate_counter_slices=True))
+    server.apply(plan(desired, server.list(), version=DEFAULT))
 
 
 @given(st.lists(_DESIRED, min_size=1, max_size=3), st.lists(st.integers(0, 5), min_size=3, max_size=3))
 def test_one_plan_converges_after_interruptions(history: list[DesiredSlices], writes: list[int]) -> None:
     server = ModelServer()
     for desired, limit in zip(history, writes, strict=False):
-        for _, _ in zip(
-            range(limit), server.execute(plan(desired, server.list(), separate_counter_slices=True)), strict=False
-        ):
+        for _, _ in zip(range(limit), server.execute(plan(desired, server.list(), version=DEFAULT)), strict=False):
             pass
     _publish(server, history[-1])
-    assert not plan(history[-1], server.list(), separate_counter_slices=True)
+    assert not plan(history[-1], server.list(), version=DEFAULT)
 
 
 @given(_DESIRED, _DESIRED)
@@ -92,7 +90,7 @@ def test_readers_never_see_mixed_generations(
                 for item in server.list()[index : index + 1]:
                     del server.slices[item.metadata.name]
         allowed = {None, _visible(server), _names(desired)}
-        for done, _ in enumerate(server.execute(plan(desired, server.list(), separate_counter_slices=True)), start=1):
+        for done, _ in enumerate(server.execute(plan(desired, server.list(), version=DEFAULT)), start=1):
             assert _visible(server) in allowed
             if done == limit:
                 break
@@ -108,7 +106,7 @@ def test_one_changed_device_is_one_update_without_new_generation(desired: Desire
     attributes = {**devices[at].attributes, "changed": v1.DeviceAttribute(bool=True)}
     devices[at] = devices[at].model_copy(update={"attributes": attributes})
     changed = replace(desired, pools=(replace(desired.pools[0], devices=tuple(devices)),))
-    result = plan(changed, server.list(), separate_counter_slices=True)
+    result = plan(changed, server.list(), version=DEFAULT)
     assert (len(result.deletes), len(result.updates), len(result.creates)) == (0, 1, 0)
     assert result.updates[0].spec.pool == server.slices[result.updates[0].metadata.name].spec.pool
 

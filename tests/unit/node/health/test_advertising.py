@@ -7,7 +7,7 @@ import datetime as dt
 import dra_kit as dra
 from dra_kit.author.device import Device
 from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.kubernetes.resource.validation.devices import TAINTS_MAX
+from dra_kit.kubernetes.resource.validation.devices import LIMITS
 from dra_kit.node.health_ledger import HealthVerdict, advertised_inventory
 
 SINCE = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
@@ -58,5 +58,5 @@ def test_taints_are_limited_to_the_api_maximum_with_the_authors_first() -> None:
     more = [taint(f"health.example/{number}") for number in range(10)]
     found = advertised_inventory(inventory(dra.Device(name="gpu-0", taints=own)), {("a", "gpu-0"): verdict(*more)})
     taints = found.pools[0].devices[0].taints
-    assert len(taints) == TAINTS_MAX
+    assert len(taints) == LIMITS.taints
     assert list(taints[:10]) == own

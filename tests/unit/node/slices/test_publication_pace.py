@@ -266,6 +266,28 @@ async def test_counters_are_published_after_the_api_server_was_upgraded(node: No
     assert sorted("sharedCounters" in spec for spec in node.slices()) == [False, True]
 
 
+async def test_taints_are_left_out_where_the_api_server_takes_four(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.api._documents["/version"] = {"major": "1", "minor": "34"}
+    taints = [dra.DeviceTaint(key=f"example.com/{number}", effect="NoSchedule") for number in range(6)]
+    message = "taints that this release of Kubernetes does not accept are not published"
+
+    def published() -> list[str]:
+        return [taint["key"] for spec in node.slices() for taint in spec["devices"][0]["taints"]]
+
+    async with publishing(node) as publisher:
+        for agent in ("old", "new"):
+            publish(publisher, dra.Device(name="pizza-0", taints=taints, attributes={"agent": agent}))
+            await publisher.reconcile()
+        assert published() == [taint.key for taint in taints[:4]]
+        assert [vars(item)["devices"] for item in caplog.records if item.getMessage() == message] == ["pizza-0"]
+        node.api._documents["/version"] = {"major": "1", "minor": "35"}
+        publisher._scope.invalidate()
+        await publisher.reconcile()
+    assert published() == [taint.key for taint in taints]
+
+
 async def test_deleted_slices_are_not_cached(node: Node) -> None:
     async with publishing(node) as publisher:
         publish(publisher, "a")
