@@ -115,11 +115,13 @@ class KubeServer(Server):
         await asyncio.sleep(_SETTLE)
 
     async def measure_idle(self) -> None:
-        """Find out what it needs without clients: its controllers have seen the new nodes meanwhile."""
-        await asyncio.sleep(_SETTLE)
-        cpu = cpu_seconds(self.pid)
-        await asyncio.sleep(_SETTLE)
-        self.idle = (cpu_seconds(self.pid) - cpu) / _SETTLE
+        """Find out what it needs without clients: the least of some seconds, while controllers see the new nodes."""
+        found = []
+        for _ in range(4):
+            cpu = cpu_seconds(self.pid)
+            await asyncio.sleep(_SETTLE)
+            found.append((cpu_seconds(self.pid) - cpu) / _SETTLE)
+        self.idle = min(found)
 
     async def fill(self) -> None:
         """Create the nodes, and an allocated claim of each."""
@@ -151,7 +153,7 @@ class KubeServer(Server):
             verb, resource = label["verb"].lower(), label["resource"]
             # a watch is counted when it ends; before, it is one of those that are open
             is_current = (verb == "watch") == (name == _OPEN)
-            if is_current and (resource == "resourceslices" or (verb, resource) == ("get", "nodes")):
+            if is_current and resource == "resourceslices":  # controllers of Kubernetes read new nodes, too
                 found[f"{verb} {resource}"] += int(float(value))
         return found
 
@@ -451,12 +453,11 @@ def measure_cluster() -> Sequence[Row]:
     name = f"kube-apiserver, {LARGE} nodes"
     return [
         Row(f"{name}, {AT_ONCE} at once: until all publish and watch", large.seconds, "s", None),
-        Row(f"{name}: requests for objects at start, per node", started, "", 7),
+        Row(f"{name}: requests for slices at start, per node", started, "", 6),
         Row(f"{name}: the same by that of {SMALL}", started / sum(small.requests.values()), "times", 1.1),
         Row(f"{name}: its CPU at start, per node", large.server, "ms", None),
         Row(f"{name}: the same by that of {SMALL}", large.server / small.server, "times", GROWTH),
         Row(f"{name}: requests for one change of one", large.change_requests, "", 2.5),
-        Row(f"{name}: its CPU for it", large.change, "ms", None),
         Row(f"{name}: its CPU for the GET of a claim", large.get, "ms", None),
         Row(f"{name}: the same by that of {SMALL}", large.get / small.get, "times", GROWTH),
     ]
