@@ -22,6 +22,7 @@ from benchmarks.requests import Counted, counting_proxy
 from benchmarks.table import Row, part
 from benchmarks.world import DRA_KIT, cpu_seconds, memory_mib
 from dra_kit.client.credentials import load_credentials
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
 DRIVER = "bench.example.com"
@@ -117,7 +118,7 @@ async def ten(directory: Path, server: Server) -> AsyncIterator[Agents]:
         for number in range(AGENTS):
             root = agents.directory_of(number) / "k"
             (root / "plugins_registry").mkdir(parents=True)
-            agents.kubelets.append(await kubelets.enter_async_context(PluginManager(root)))
+            agents.kubelets.append(await kubelets.enter_async_context(PluginManager(root, release=UNMODIFIED)))
         try:
             yield agents
         finally:

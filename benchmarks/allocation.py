@@ -15,7 +15,9 @@ from typing import Any
 
 from benchmarks.table import Row, part
 from dra_kit.kubernetes.allocator.allocation import Allocator
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import DEFAULT, UNMODIFIED
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 
@@ -77,6 +79,7 @@ def snapshot(devices_each: int) -> AllocatorState:
     return AllocatorState(
         slices=[slice_(node) for node in range(NODES)],
         classes=[{"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}],
+        version=DEFAULT,
     )
 
 
@@ -86,7 +89,7 @@ class Cluster:
     def __init__(self, spec: dict[str, Any], devices: int) -> None:
         self._spec = spec
         self._snapshot = snapshot(devices)
-        self._allocator = Allocator(self._snapshot)
+        self._allocator = Allocator(self._snapshot, AllocatorRules.of(UNMODIFIED))
         self._nodes = [Node(f"node-{node:03}", {}) for node in range(NODES)]
         self._next = 0
         self._pods = 0

@@ -26,6 +26,7 @@ from benchmarks.table import Row, part
 from benchmarks.world import DRA_KIT, memory_mib, timed, until_idle
 from dra_kit.author.target import load_drivers
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
@@ -97,7 +98,9 @@ class Node:
         self._running = AsyncExitStack()
         self._running.callback(self._stop)
         try:
-            self._kubelet = await self._running.enter_async_context(PluginManager(self._directory / "k"))
+            self._kubelet = await self._running.enter_async_context(
+                PluginManager(self._directory / "k", release=UNMODIFIED)
+            )
             await self._kubelet.wait_for_plugin(DRIVER, timeout=_PATIENCE)
         except BaseException:
             await self._end()

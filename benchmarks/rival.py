@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from benchmarks.world import NODE, World, until_idle
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
 DRIVER = "gpu.example.com"
@@ -37,7 +38,7 @@ async def running(world: World, binary: Path) -> AsyncIterator[PluginManager]:
     with (directory / "log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
     try:
-        async with PluginManager(directory) as kubelet:
+        async with PluginManager(directory, release=UNMODIFIED) as kubelet:
             await kubelet.wait_for_plugin(DRIVER)
             await until_idle(process.pid)
             yield kubelet

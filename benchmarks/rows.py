@@ -18,6 +18,7 @@ from benchmarks.table import Row
 from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET
 from benchmarks.world import DRIVER, World, state, timed
 from dra_kit.client.credentials import Credentials
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
@@ -42,7 +43,7 @@ async def start(world: World) -> list[Row]:
     for _ in range(3):
         begun = time.perf_counter()
         process = world.spawn()
-        async with PluginManager(world.kubelet_dir) as kubelet:
+        async with PluginManager(world.kubelet_dir, release=UNMODIFIED) as kubelet:
             await kubelet.wait_for_plugin(DRIVER)
             registered.append(timed(begun))
         await world.until_published()
@@ -58,7 +59,7 @@ async def start(world: World) -> list[Row]:
 async def crash(world: World, claims: Sequence[ClaimReference]) -> list[Row]:
     """kill -9 in the middle of a hundred; from the restart until all are prepared, and what is left over then."""
     process = world.spawn()
-    async with PluginManager(world.kubelet_dir) as kubelet:
+    async with PluginManager(world.kubelet_dir, release=UNMODIFIED) as kubelet:
         await kubelet.wait_for_plugin(DRIVER)
         call = asyncio.ensure_future(kubelet.prepare(DRIVER, list(claims)))
         while not any(world.cdi_dir.glob("*.json")) and not call.done():  # noqa: ASYNC110 - another process writes them
@@ -67,7 +68,7 @@ async def crash(world: World, claims: Sequence[ClaimReference]) -> list[Row]:
         await asyncio.gather(call, return_exceptions=True)
     begun = time.perf_counter()
     process = world.spawn()
-    async with PluginManager(world.kubelet_dir) as kubelet:
+    async with PluginManager(world.kubelet_dir, release=UNMODIFIED) as kubelet:
         await kubelet.wait_for_plugin(DRIVER)
         await kubelet.prepare(DRIVER, list(claims))
         figure = timed(begun)
@@ -87,7 +88,7 @@ async def requests(world: World, credentials: Credentials, claim: ClaimReference
     group = await world.client.get_path("/apis/resource.k8s.io")
     async with counting_proxy(credentials, world.directory) as counted:
         process = world.spawn(kubeconfig=counted.kubeconfig)
-        async with PluginManager(world.kubelet_dir) as kubelet:
+        async with PluginManager(world.kubelet_dir, release=UNMODIFIED) as kubelet:
             await kubelet.wait_for_plugin(DRIVER)
             await world.until_published()
             await asyncio.sleep(5)

@@ -20,6 +20,7 @@ from benchmarks.bytecode import compile_package
 from dra_kit.client.api import Client
 from dra_kit.client.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import NotFound
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 
@@ -117,7 +118,7 @@ class World:
         """Run an idle node and a kubelet that has registered it."""
         process = self.spawn(under=under)
         try:
-            async with PluginManager(self.kubelet_dir) as kubelet:
+            async with PluginManager(self.kubelet_dir, release=UNMODIFIED) as kubelet:
                 await kubelet.wait_for_plugin(DRIVER)
                 await self.until_published()
                 await until_idle(process.pid)

@@ -249,7 +249,7 @@ class Api:
         obj = kind.strategy.from_storage(stored, api_version)
         if api_version != kind.storage_api_version:
             # another version may write other zero values
-            obj = prune(obj, kind.type_of(api_version), version=self.release.version)
+            obj = prune(obj, kind.type_of(api_version), self.release.version)
         return {"kind": kind.kind, "apiVersion": api_version} | {
             key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}
         }
@@ -276,7 +276,7 @@ class Api:
 
     def decoded(self, kind: Kind, wire: Mapping[str, Any], api_version: str) -> Object:
         """Return a new object in storage version from one of a served version."""
-        obj: Object = decode(wire, kind.type_of(api_version))
+        obj: Object = decode(wire, kind.type_of(api_version), self.release.version)
         return self.to_storage(kind, obj, api_version)
 
     def to_storage(self, kind: Kind, obj: Object, api_version: str) -> Object:
@@ -287,7 +287,7 @@ class Api:
 
     def pruned(self, kind: Kind, obj: Object) -> Object:
         """Return an object in storage version as it is stored."""
-        written: Object = prune(obj, kind.stored_type, version=self.release.version)
+        written: Object = prune(obj, kind.stored_type, self.release.version)
         return written
 
     def require_namespace(self, kind: Kind, request: ApiRequest, name: str) -> None:

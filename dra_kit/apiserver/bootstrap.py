@@ -17,7 +17,7 @@ from dra_kit.apiserver.storage import StorageChange
 from dra_kit.apiserver.verbs.write import fill_for_create
 from dra_kit.errors import InternalError
 from dra_kit.kubernetes.resource.new_object import apply_defaults
-from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode
+from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -127,8 +127,8 @@ def restore(api: Api, objects: Iterable[Object]) -> None:
         kind = api.registry.by_kind(api_version, str(given["kind"]))
         if kind is None:
             raise InternalError(f"{given['kind']} of {api_version} is not served; leave it out")
-        obj: Object = decode(given, kind.type_of(api_version), StrictDecoding(version=api.release.version))
-        apply_defaults(obj, kind.type_of(api_version))  # as when it is read from etcd
+        obj: Object = decode(given, kind.type_of(api_version), api.release.version)
+        apply_defaults(obj, kind.type_of(api_version), api.release.version)  # as when it is read from etcd
         kind.strategy.default(obj, api.own_context(api_version))
         obj = api.to_storage(kind, obj, api_version)
         metadata = obj["metadata"]

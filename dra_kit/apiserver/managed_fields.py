@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -56,7 +56,7 @@ class FieldNode(Struct, frozen=True):
             return cls(shape, type_name, described.keys)
         if type_name.startswith(MAP):
             return cls("atomic" if described.map == "atomic" else "map", type_name)
-        known = struct(type_name)
+        known = struct(type_name, NEWEST)
         if known is None:
             return cls("atomic" if type_name == "RawExtension" else "scalar", type_name)
         return cls("atomic" if "atomic" in {known.map, described.map} else "struct", type_name)
@@ -86,12 +86,12 @@ class FieldNode(Struct, frozen=True):
     def _part(self, name: str) -> FieldNode:
         if self.type.startswith(MAP):
             return FieldNode.of(SchemaField(item_type(self.type)))
-        known = struct(self.type)
+        known = struct(self.type, NEWEST)
         described = known.fields.get(name) if known else None
         return FieldNode("scalar", "JSON") if described is None else FieldNode.of(described)
 
     def _key(self, item: dict[str, Any]) -> str:
-        known = struct(item_type(self.type))
+        known = struct(item_type(self.type), NEWEST)
         found = {}
         for key in sorted(self.keys):
             value = item.get(key, known.fields[key].default if known else None)
@@ -105,7 +105,7 @@ class FieldNode(Struct, frozen=True):
 
     def is_field(self, name: str) -> bool:
         """Return whether a part is a field of a struct, not an entry of a map."""
-        known = struct(self.type) if self.shape == "struct" else None
+        known = struct(self.type, NEWEST) if self.shape == "struct" else None
         return known is not None and name.removeprefix("f:") in known.fields
 
 
@@ -423,9 +423,16 @@ class ApplyResult(Struct, frozen=True):
 
 
 def after_apply(
-    live: Object, config: Object, type_name: str, writer: FieldManager, managers: list[FieldManager], *, force: bool
+    live: Object,
+    config: Object,
+    type_name: str,
+    writer: FieldManager,
+    managers: list[FieldManager],
+    *,
+    version: KubernetesVersion,
+    force: bool,
 ) -> ApplyResult:
-    """Merge an applied configuration into an object.
+    """Merge an applied configuration into an object of a release.
 
     Fields that the writer applied before and no longer mentions are removed, unless another manager owns them too.
 
@@ -438,7 +445,7 @@ def after_apply(
     if not managers and live:
         everything = frozenset(
             path
-            for path in compare_fields(written_zero(type_name), live, type_name).changed - _UNOWNED
+            for path in compare_fields(written_zero(type_name, version), live, type_name).changed - _UNOWNED
             if (path[0] == "f:status") is (writer.subresource == "status")
         )
         others = [FieldManager(BEFORE_FIRST_APPLY, "Update", writer.api_version, "", everything, "")]
@@ -469,8 +476,10 @@ def after_apply(
     return ApplyResult(merged, [*others, current])
 
 
-def tracked_fields(old: Object | None, new: Object, type_name: str, writer: FieldManager) -> list[Object] | None:
-    """Return ``managedFields`` after a write.
+def tracked_fields(
+    old: Object | None, new: Object, type_name: str, writer: FieldManager, version: KubernetesVersion
+) -> list[Object] | None:
+    """Return ``managedFields`` after a write in a release.
 
     Both objects are in the writer's version: ``old`` is None when it is created, ``new`` is as the writer wants it,
     before admission. None is for none: an object that lost its managers gets new ones only by an apply.
@@ -484,6 +493,6 @@ def tracked_fields(old: Object | None, new: Object, type_name: str, writer: Fiel
         managers = managers_of(new) or managers_of(old)
         if not managers:
             return None
-    before = written_zero(type_name) if old is None else old
-    found = entries(after_update(before, prune(new, type_name, stored=False), type_name, writer, managers))
-    return found or None
+    before = written_zero(type_name, version) if old is None else old
+    written = prune(new, type_name, version, stored=False)
+    return entries(after_update(before, written, type_name, writer, managers)) or None

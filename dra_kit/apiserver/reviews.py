@@ -26,6 +26,7 @@ from dra_kit.apiserver.status_errors import (
 )
 from dra_kit.apiserver.verbs.decoding import read_object
 from dra_kit.apiserver.verbs.write import check_namespace
+from dra_kit.kubernetes.release import NEWEST
 from dra_kit.kubernetes.resource.field_errors import FieldError, GoStruct, invalid, required
 from dra_kit.kubernetes.resource.schema.types import prune, struct
 from dra_kit.kubernetes.resource.validation.fields import label_requirement_errors, operand_errors
@@ -71,14 +72,14 @@ def answer_review(api: Api, request: ApiRequest) -> ApiResponse | None:
     spec = value.get("spec") or {}
     metadata = value["metadata"] = _metadata(value["metadata"], request, kind)
     owner = FieldManager(options.field_manager, "Update", target.api_version, "", frozenset(), context.now)
-    owned = tracked_fields(None, value, kind.type_of(target.api_version), owner)
+    owned = tracked_fields(None, value, kind.type_of(target.api_version), owner, api.release.version)
     if owned:
         metadata["managedFields"] = owned
     body: Object = {"kind": kind.kind, "apiVersion": target.api_version, "metadata": metadata, "spec": spec,
                     "status": _status(api, kind.kind, metadata, spec, request)}  # fmt: skip
     if kind.kind in _WITHOUT_REQUEST:
         body |= {"metadata": {"creationTimestamp": context.now} if kind.kind == "SelfSubjectReview" else {}, "spec": {}}
-    written: Object = prune(body, kind.type_of(target.api_version))
+    written: Object = prune(body, kind.type_of(target.api_version), api.release.version)
     shown = {"metadata": {}, **({"spec": {}} if kind.kind != "SelfSubjectReview" else {}), **written}
     return ApiResponse({"kind": kind.kind, "apiVersion": target.api_version, **shown}, 201, warnings=context.warnings)
 
@@ -216,7 +217,7 @@ def _extra_metadata(metadata: Object, *, local: bool = False) -> Iterator[FieldE
     allowed = {"managedFields", *(["namespace"] if local else [])}
     if any(value for name, value in metadata.items() if name not in allowed):
         text = "must be empty except for namespace" if local else "must be empty"
-        yield invalid("metadata", _in_order(prune(metadata, _METADATA)), text)
+        yield invalid("metadata", _in_order(prune(metadata, _METADATA, NEWEST)), text)
 
 
 _METADATA: Final = "meta/v1.ObjectMeta"
@@ -225,7 +226,7 @@ _ENTRY: Final = ("manager", "operation", "apiVersion", "time", "fieldsType", "fi
 
 def _in_order(metadata: Object) -> GoStruct:
     """Return metadata with its fields in the order in which Kubernetes shows them."""
-    known = struct(_METADATA)
+    known = struct(_METADATA, NEWEST)
     fields = known.fields if known is not None else ()
     shown = GoStruct({name: metadata[name] for name in fields if name in metadata})
     entries = shown.get("managedFields") or ()

@@ -36,7 +36,7 @@ from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.pod_streams import PodStreams
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.values.json import Object
 from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits
 
@@ -90,7 +90,7 @@ class ApiServer:
         self.port: int = port
         self.socket: Path | None = None
         self._admission = AdmissionChain()
-        release, runtime_config = release or Release.of(), runtime_config or RuntimeConfig()
+        release, runtime_config = release or UNMODIFIED, runtime_config or RuntimeConfig()
         registry = KindRegistry(runtime_config.served(release))
         self.api: Api = Api(release, self._admission, registry)
         self._endpoint = Endpoint(self.api, authenticator)

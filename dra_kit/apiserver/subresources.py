@@ -370,7 +370,7 @@ async def _evict_pod(api: Api, kind: Kind, request: ApiRequest) -> ApiResponse:
     dry_run = WriteOptions.parse(request.query, "CreateOptions", request.agent).dry_run
     context = api.context(request)
     try:
-        given: Object = {"metadata": {}, **decode(body, _TYPES["Eviction"])}
+        given: Object = {"metadata": {}, **decode(body, _TYPES["Eviction"], api.release.version)}
     except TypeMismatch as error:
         raise bad_request(f'Eviction in version "v1" cannot be handled as a Eviction: {error}') from None
     given |= {"kind": "Eviction", "apiVersion": "policy/v1"}
@@ -417,7 +417,7 @@ async def _request_token(api: Api, kind: Kind, request: ApiRequest) -> ApiRespon
     account = stored.object
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
     try:
-        given: Object = decode(body, _TYPES["TokenRequest"])
+        given: Object = decode(body, _TYPES["TokenRequest"], api.release.version)
     except TypeMismatch as error:
         raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
     metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
@@ -526,7 +526,8 @@ class _Scale:
     async def change(self, stored: StoredObject, wire: Object, context: StrategyContext) -> ApiResponse:
         """Set the workload's replicas to those of a sent or patched scale."""
         writer = self._write.manager("Update", context.now)
-        managed = tracked_fields(self.shown(stored), wire, _SCALE.stored_type, writer)
+        version = self._write.api.release.version
+        managed = tracked_fields(self.shown(stored), wire, _SCALE.stored_type, writer, version)
         return await self._store(stored, wire, managers_of({"metadata": {"managedFields": managed}}), context)
 
     async def apply(self) -> ApiResponse:
@@ -539,7 +540,7 @@ class _Scale:
         try:
             applied = after_apply(
                 live, mentioned(config, decoded), _SCALE.stored_type, write.manager("Apply", context.now),
-                managers_of(live), force=write.options.force,
+                managers_of(live), version=write.api.release.version, force=write.options.force,
             )  # fmt: skip
         except ApplyConflict as error:
             raise conflicting(error) from None

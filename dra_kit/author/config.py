@@ -33,7 +33,7 @@ from dra_kit.author.model import AUTHOR_RELEASE, short_repr, with_lax_containers
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.names import qualified_name
-from dra_kit.kubernetes.values.quantity import quantity_limit
+from dra_kit.kubernetes.values.quantity import QUANTITY_SCHEMA, Quantity, as_quantity
 from dra_kit.text import shorten
 
 ForDevices: TypeAlias = Mapping[str, tuple[bool | int | str, ...]]
@@ -547,3 +547,31 @@ def _shape(schema: Schema) -> str:
 def _name(schema: Schema, definitions: Mapping[str, Schema]) -> str:
     schema = _resolved(schema, definitions)
     return schema["cls"].__name__ if "cls" in schema else str(schema["type"])
+
+
+_LIMITS: Final = frozenset({"ge", "gt", "le", "lt", "multiple_of"})
+
+
+def quantity_limit(schema: Mapping[str, Any]) -> tuple[str, Quantity] | None:
+    """Return the limit of a quantity that pydantic's schema of a validator checks: ``("ge", Quantity("1Gi"))``.
+
+    Returns:
+        None for a validator of any other kind, and for one around something that is not a quantity.
+
+    Raises:
+        ValueError: the limit is not a quantity, is a multiple of zero, or is none that quantities have.
+    """
+    function, inner = schema["function"]["function"], schema["schema"]
+    if not isinstance(function, partial) or not function.func.__module__.startswith("pydantic."):
+        return None
+    while inner["type"] in {"function-after", "nullable"}:
+        inner = inner["schema"]
+    if inner["type"] != "function-plain" or not QUANTITY_SCHEMA.items() <= (inner.get("metadata") or {}).items():
+        return None
+    [(name, given)] = function.keywords.items()
+    if name not in _LIMITS:
+        raise ValueError(f"{name} does not apply to quantities")
+    limit = as_quantity(given)
+    if name == "multiple_of" and not limit.sign:
+        raise ValueError("multiple_of is 0")
+    return name, limit

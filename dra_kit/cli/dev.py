@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from dra_kit.cli.sandbox import (
 )
 from dra_kit.cli.sandbox_drivers import sandbox_driver
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import DEFAULT, OLDEST
 from dra_kit.sandbox.dev.screen import screen_session
 from dra_kit.sandbox.dev.session import DevOptions, DevSession, LineDisplay
 from dra_kit.sandbox.dev.watch import FileWatcher
@@ -54,6 +56,13 @@ _SHARED: Final = (
     "ui_port",
 )
 """Options that are shared with ``dra-kit sandbox``."""
+_OWN_TEXTS: Final = {
+    "kubernetes": f"simulate this release, from {OLDEST}  [default: {DEFAULT}]",
+    "ui": "serve a page that shows devices, pods and events",
+    "node_namespaces": "give each node its own mounts and network, in which its containers run; the default with "
+    "--node-files, where this machine allows it",
+}
+"""The help of shared options whose text elsewhere names options that only ``dra-kit sandbox`` has."""
 
 
 class DevCommand(TargetCommand):
@@ -176,4 +185,13 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
     )
 
 
-dev.params[1:1] = [param for param in sandbox.params if param.name in _SHARED]
+def _shared(param: click.Parameter) -> click.Parameter:
+    """Return an option of ``dra-kit sandbox``, without what its text says of options that this command lacks."""
+    if not isinstance(param, click.Option) or param.name not in _OWN_TEXTS:
+        return param
+    own = copy(param)
+    own.help = _OWN_TEXTS[param.name]
+    return own
+
+
+dev.params[1:1] = [_shared(param) for param in sandbox.params if param.name in _SHARED]

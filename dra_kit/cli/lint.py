@@ -411,7 +411,7 @@ def _of_target(ctx: click.Context, target: str, options: Mapping[str, Any]) -> _
     classes: list[v1.DeviceClass] = []
     for manifest in device_classes(target):
         classes += load_devices(manifest)[1].values()
-    release = Release.alpha() if options["alpha"] else Release.of()
+    release = Release.alpha(DEFAULT) if options["alpha"] else Release.of(DEFAULT)
     names = [f"node-{number + 1}" for number in range(count)]
     slices: list[v1.ResourceSlice] = []
     for node, each in zip(names, prepared.drivers, strict=True):

@@ -23,7 +23,7 @@ from dra_kit.diagnosis.explain.cluster import COPY_KINDS, KINDS, ClusterDocument
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import check_destination, save
 from dra_kit.errors import ConfigurationError, DraKitError
-from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.release import UNMODIFIED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import object_key, object_name, phase, pod_claims
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox.dev.panes import CallHistory, ClaimEdits, Pane, claims_pane, devices_pane, pods_pane
@@ -165,15 +165,15 @@ def _fill(history: PageHistory, recording: Recording, until: float | None) -> It
             yield numbered
 
 
-def _gates(recording: Recording) -> Release | None:
-    """Return the release and gates of the recorded cluster; None for the default.
+def _gates(recording: Recording) -> Release:
+    """Return the release and gates of the recorded cluster; the default if it is not recorded.
 
     Raises:
         ConfigurationError: the release is not known.
     """
     header = recording.header
     if header is None:
-        return None
+        return UNMODIFIED
     try:
         return Release(KubernetesVersion.parse(header.version), frozenset(header.gates))
     except ValueError as error:

@@ -32,7 +32,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
 from dra_kit.kubernetes.manifests.documents import read_objects, source_file
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.text import did_you_mean
@@ -245,7 +245,7 @@ class ConformanceCluster:
     ) -> None:
         self._places = places
         self._profile = profile
-        self._release = release or Release.of()
+        self._release = release or UNMODIFIED
         self.server: Final = ApiServer(
             _SERVER, tls=True, authenticator=Authenticator(), release=self._release, runtime_config=runtime_config
         )
@@ -450,7 +450,9 @@ class ConformanceCluster:
         slices, classes, claims = await asyncio.gather(
             self.client.list(RESOURCE_SLICES), self.client.list(DEVICE_CLASSES), self.client.list(RESOURCE_CLAIMS)
         )
-        state = AllocatorState(slices=slices.items, classes=classes.items, claims=[*claims.items, *others])
+        version = self._release.version
+        held = [*claims.items, *others]
+        state = AllocatorState(version=version, slices=slices.items, classes=classes.items, claims=held)
         node = Node.of(await self.client.get(NODES, self.node))
         found = Allocator(state, AllocatorRules.of(self._release)).allocate(node, [claim])
         return found[0].to_json() if found else None

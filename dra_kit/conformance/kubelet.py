@@ -30,7 +30,7 @@ from dra_kit.kubelet.plugin_client import (
 from dra_kit.kubelet.plugin_server import PLUGIN_TYPE
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.plugin_manager import NOTIFY_TIMEOUT
 
@@ -187,7 +187,7 @@ class ConformanceKubelet:
         endpoint = self.reachable(plugin.info.endpoint)
         key = endpoint, service, timeout
         if key not in self._clients:
-            health = select_health_service(plugin.info.supported_versions, Release.of())
+            health = select_health_service(plugin.info.supported_versions, UNMODIFIED)
             self._clients[key] = PluginClient(endpoint, service, timeout=timeout, health_service=health)
         return self._clients[key]
 

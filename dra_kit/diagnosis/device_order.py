@@ -38,7 +38,7 @@ from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_al
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node
 
@@ -215,8 +215,8 @@ class DevicePool:
 class _SharedEvaluator(CelEvaluator):
     """Caches the results of selectors for all orders of the same devices, whose models must outlive it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, version: KubernetesVersion) -> None:
+        super().__init__(version)
         self._selected: dict[tuple[str, int], bool] = {}
 
     @override
@@ -266,7 +266,7 @@ class PublishedDevices:
         self.nodes: tuple[Node, ...] = tuple(nodes)
         self.release = release
         self._rules = AllocatorRules.of(release)
-        self._evaluator = _SharedEvaluator()
+        self._evaluator = _SharedEvaluator(release.version)
         self._selected: dict[str, list[v1.Device]] = {}
         newest = _newest(slices)
         self._others = [each for each in newest if each.spec.driver != driver]

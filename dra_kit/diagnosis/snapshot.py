@@ -37,7 +37,7 @@ from dra_kit.kubernetes.manifests.files import (
     size_text,
 )
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import DEFAULT, NEWEST, OLDEST, Release
+from dra_kit.kubernetes.release import DEFAULT, NEWEST, OLDEST, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.conversion import V1, errors_in_version, to_v1
 from dra_kit.kubernetes.resource.matching import LabelSelector, parse_label_selector
@@ -243,7 +243,7 @@ def load_cluster(path: Path) -> SavedCluster:
     Raises:
         ConfigurationError: as for :func:`load`.
     """
-    documents: dict[str, list[ObjectView]] = {}
+    saved: dict[str, list[tuple[str, Object]]] = {}
     others: list[tuple[str, Object]] = []
     index, complete, bundle = SnapshotIndex(), False, ""
     for name, content in _contents(path):
@@ -260,14 +260,26 @@ def load_cluster(path: Path) -> SavedCluster:
         text = b'{"apiVersion": "v1", "kind": "List", "items": ' + content + b"}" if bundle else content
         for where, document in read_objects(SourceFile.of(text, named), SNAPSHOTS):
             if document["kind"] in KINDS:
-                documents.setdefault(document["kind"], []).append(_loaded(document, where))
+                saved.setdefault(document["kind"], []).append((where, document))
             else:
                 others.append((where, document))
-    if not documents:
+    if not saved:
         raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
+    version = _version_of(index)  # it may come after the objects
+    documents = {
+        kind: [_loaded(document, where, version) for where, document in found] for kind, found in saved.items()
+    }
     read = {kind: documents.get(kind, []) for kind in KINDS} if complete else documents
     found = ClusterDocuments(read, index.version, index.alpha, index.gaps, complete=complete)
     return SavedCluster(found, others, bool(bundle))
+
+
+def _version_of(index: SnapshotIndex) -> KubernetesVersion:
+    """Return the release of a snapshot; the oldest for one that is not supported, which ``release`` reports."""
+    try:
+        return KubernetesVersion.parse(index.version)
+    except ValueError:
+        return OLDEST
 
 
 _BUNDLE_INDEX: Final = "index.json"
@@ -289,10 +301,11 @@ def load_devices(path: Path) -> tuple[list[LazySlice], dict[str, v1.DeviceClass]
     Raises:
         ConfigurationError: as for :func:`load`, or an object does not have the shape of the API.
     """
-    documents = load(path).documents
+    cluster = load(path)
+    documents, version = cluster.documents, cluster.release.version
     try:
-        slices = list(map(SliceReader().read, documents.get("ResourceSlice", ())))
-        classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
+        slices = list(map(SliceReader(version).read, documents.get("ResourceSlice", ())))
+        classes = [v1.DeviceClass.model_validate(one, context=version) for one in documents.get("DeviceClass", ())]
     except ValidationError as error:
         raise ConfigurationError(f"{path} was not saved from an API server: {first_problem(error)}") from None
     return slices, {one.metadata.name: one for one in classes}
@@ -332,14 +345,14 @@ def _stored(
     if kind.model is not None and (wish := unserved(kind.name, api_version, release)) is not None:
         text = f"Kubernetes {release.version} does not serve {kind.name} in {api_version}"
         raise ConfigurationError(f"{where}: {'; '.join(filter(None, (text, wish)))}")
-    strictness = StrictDecoding(version=release.version)
+    strictness = StrictDecoding(release.version)
     try:
         decoded = decode(document, kind.types[api_version], strictness)
     except TypeMismatch as error:
         raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
     if strictness.problems and strict:
         raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
-    complete = complete_new_object(decoded, kind, namespace=namespace)
+    complete = complete_new_object(decoded, kind, release.version, namespace=namespace)
     advice = partial(qualified_names, complete, slices)
     stored = {**admitted(kind, complete, release, api_version, where, advice=advice)}
     dropped = list(missing_fields(complete, stored)) if kind.model is not None else []
@@ -349,10 +362,10 @@ def _stored(
     return {**stored, "apiVersion": V1} if kind.model is not None else stored, dropped
 
 
-def _loaded(document: dict[str, Any], where: str) -> ObjectView:
+def _loaded(document: dict[str, Any], where: str, version: KubernetesVersion) -> ObjectView:
     """Return a saved object in v1 with the API's defaults, which may be missing if it was not saved from a cluster."""
     kind = _kind(document, where)
-    stored = as_stored(kind, document, where)
+    stored = as_stored(kind, document, where, version)
     if kind.model is not None:
         stored = {**to_v1(stored, kind.name, str(stored["apiVersion"])), "apiVersion": V1}
         # invalid structure is reported when the model is created
@@ -512,8 +525,8 @@ def admitted(
     return answered.stored
 
 
-def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
-    """Return a saved object after checking the structure of the fields that are read later.
+def as_stored(kind: ManifestKind, document: Object, where: str, version: KubernetesVersion) -> Object:
+    """Return a saved object of a release after checking the structure of the fields that are read later.
 
     Raises:
         ConfigurationError: the object is not one that an API server stores.
@@ -528,7 +541,7 @@ def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
         document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
     if kind.name in _MODELLED and document["apiVersion"] == V1:
         return document
-    known = struct(kind.types[str(document["apiVersion"])])
+    known = struct(kind.types[str(document["apiVersion"])], version)
     fields = known.fields if known is not None else {}
     read: Object = {}
     for field in _READ.get(kind.name, ("metadata", "spec")):
@@ -538,7 +551,8 @@ def as_stored(kind: ManifestKind, document: Object, where: str) -> Object:
         if field == "metadata":
             value = {key: item for key, item in document["metadata"].items() if key not in _UNREAD}
         try:
-            read[field] = zero(fields[field].type) if value is None else decode(value, fields[field].type)
+            type_name = fields[field].type
+            read[field] = zero(type_name, version) if value is None else decode(value, type_name, version)
         except TypeMismatch as error:
             raise _corrupt(kind, name, where, f"{field}: {error}") from None
         if field == "spec":
@@ -556,7 +570,7 @@ def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
     elif type_name.startswith(MAP):
         for key, item in value.items():
             yield from _missing(item, item_type(type_name), f"{path}.{key}")
-    elif (known := struct(type_name)) is not None:
+    elif (known := struct(type_name, NEWEST)) is not None:
         for name, field in known.fields.items():
             item = value.get(name)
             if field.required and item in (None, "", []):

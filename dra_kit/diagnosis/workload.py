@@ -213,14 +213,14 @@ def claim_of(request: WorkloadRequest, release: Release) -> v1.ResourceClaim:
         "metadata": {"name": "workload", "namespace": "default"},
         "spec": {"devices": request.spec()},
     }
-    strictness = StrictDecoding(version=release.version)
+    strictness = StrictDecoding(release.version)
     try:
         decoded = decode(document, kind.types[V1], strictness)
     except TypeMismatch as error:
         raise ConfigurationError(f"request {request.name}: {error}") from None
     if strictness.problems:
         raise ConfigurationError(f"request {request.name}: {', '.join(strictness.problems)}")
-    claim = complete_new_object(decoded, kind)
+    claim = complete_new_object(decoded, kind, release.version)
     admitted(kind, claim, release, V1, f"request {request.name}")
     # with the fields that the API server would drop: advice about another request would be misleading
     return v1.ResourceClaim.model_validate(claim)

@@ -530,5 +530,5 @@ class Release(Struct, frozen=True):
         )  # fmt: skip
 
 
-UNMODIFIED: Final = Release.of()
+UNMODIFIED: Final = Release.of(DEFAULT)
 """The release :data:`DEFAULT`, with its default gates."""

@@ -18,7 +18,7 @@ from dra_kit.apiserver.pod_log import PodLogOptions, PodLogUnavailable
 from dra_kit.client.api import Client
 from dra_kit.client.resources import RESOURCE_CLAIMS
 from dra_kit.errors import ConfigurationError, InternalError
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.kubernetes.values.json import ObjectView
 from dra_kit.sandbox import service_proxy
@@ -85,7 +85,7 @@ class SandboxSettings(Struct, frozen=True, kw_only=True):
     """
 
     nodes: int = 1
-    release: Release = field(default_factory=Release.of)
+    release: Release = UNMODIFIED
     runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     time_scale: float = 1.0
     port: int = 0
@@ -161,7 +161,7 @@ class Sandbox:
         observers: Sequence[SandboxObserver] = (),
     ) -> None:
         self._settings = settings or SandboxSettings()
-        check_shapes(self._settings.shapes, self._settings.node_names)
+        check_shapes(self._settings.shapes, self._settings.node_names, self._settings.release.version)
         self._files = parse_node_files(self._settings.node_files)
         self._files.check(self._settings.node_names)
         self._observers = tuple(observers)

@@ -33,7 +33,7 @@ from dra_kit.client.resources import (
 from dra_kit.client.transport import CONNECTIONS
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.scheduler.cycle import SchedulingDecision
 from dra_kit.sandbox.cluster_copy import ClusterCopy, CopiedNodes
 from dra_kit.sandbox.controllers import cron_jobs, device_taint_eviction, jobs, resource_claims
@@ -85,7 +85,7 @@ class ControlPlane:
         copy: ClusterCopy | None = None,
     ) -> None:
         self._copy = copy
-        self._release = release or Release.of()
+        self._release = release or UNMODIFIED
         self._time_scale = time_scale
         self._observe = observe
         self.door: Final = Authenticator()
@@ -331,14 +331,14 @@ class ControllerManager:
             *([CopiedNodes(client, informers, copy)] if copy else []),
             RootCertificatePublisher(client, informers, authority),
             EndpointController(client, informers),
-            PolicyStatusController(client, informers, kinds),
+            PolicyStatusController(client, informers, kinds, release),
             WorkloadController(client, informers, workload_events, time_scale=time_scale),
             JobController(client, informers, job_events, time_scale=time_scale),
             CronJobController(client, informers, cron_job_events),
             PodGroupProtectionController(client, informers),
             CertificateController(client, informers),
             *(
-                [PoolStatusController(client, informers, time_scale=time_scale)]
+                [PoolStatusController(client, informers, release.version, time_scale=time_scale)]
                 if resource_claims.POOL_STATUS_GATE in release
                 else []
             ),

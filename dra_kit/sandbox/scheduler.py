@@ -29,6 +29,7 @@ from dra_kit.kubernetes.allocator.allocation import AllocationAttempt, Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, is_terminal, object_key
 from dra_kit.kubernetes.scheduler import hints
@@ -97,7 +98,7 @@ class Scheduler:
         self._groups = informers.objects(POD_GROUPS)
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = AssumedPods(self._pods)
-        self._requests = KnownRequests()
+        self._requests = KnownRequests(devices.version)
         self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
         self._post_filter = PostFilterRunner(client)
         self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
@@ -194,7 +195,11 @@ class Scheduler:
         self._activate_users(claim, self._untried())
 
     def _node_changed(self, change: ObjectChange) -> None:
-        self._retry(lambda pod, plugins: hints.node_hint(pod, plugins, *_states(change), self._classes.values()))
+        self._retry(
+            lambda pod, plugins: hints.node_hint(
+                pod, plugins, *_states(change), self._classes.values(), version=self._requests.version
+            )
+        )
 
     def _slice_changed(self, change: ObjectChange) -> None:
         self._devices.slice_changed(change)
@@ -202,7 +207,7 @@ class Scheduler:
 
     def _class_changed(self, change: ObjectChange) -> None:
         self._devices.class_changed(change)
-        self._retry(lambda pod, plugins: hints.class_hint(pod, plugins, *_states(change)))
+        self._retry(lambda pod, plugins: hints.class_hint(pod, plugins, *_states(change), self._requests.version))
 
     def _rule_changed(self, change: ObjectChange) -> None:
         self._devices.rules_changed(self._rules.values())
@@ -592,7 +597,7 @@ class DeviceTracker:
 
     def __init__(self, gates: AllocatorRules) -> None:
         self._gates = gates
-        self._evaluator = CelEvaluator(version=gates.version)
+        self._evaluator = CelEvaluator(gates.version)
         self._snapshot = AllocatorState(version=gates.version)
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
         self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
@@ -660,6 +665,11 @@ class DeviceTracker:
                 self._invalid[claim] = problem
 
     # --- for one pod
+
+    @property
+    def version(self) -> KubernetesVersion:
+        """The release of the scheduler."""
+        return self._gates.version
 
     def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
         """Return an attempt to allocate the claims of a pod; it tries one node after the other.

@@ -44,7 +44,7 @@ from dra_kit.errors import ConfigurationError, NotFound, NotYet, TransientError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, capacity_share
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.manifests.documents import check_objects
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import ResourcePool, ResourceSliceSpec
@@ -71,7 +71,7 @@ __tracebackhide__ = True  # pytest shows the test's own line instead
 NODE: Final = "node-1"
 """Name of the node, and of the pool of the devices."""
 _BOOT: Final = "boot-1"
-_SCHEDULER: Final = AllocatorRules.of(Release.of())
+_SCHEDULER: Final = AllocatorRules.of(UNMODIFIED)
 
 
 class UnitTest:

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.device_use import FILE_NAME
 from dra_kit.kubelet.plugin_client import DeviceAnswer, PluginClient
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.state.store import dump_state
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo
@@ -95,7 +96,7 @@ class World:
         for path in (self.root, self.bakery / "hardware", self.bakery / "gates", directory / "processes"):
             path.mkdir(parents=True)
         self.api = Api()
-        self.kubelet = PluginManager(self.root, get_info_timeout=60, call_timeout=60)
+        self.kubelet = PluginManager(self.root, get_info_timeout=60, call_timeout=60, release=UNMODIFIED)
         self._checkpoint = Checkpoint(self.root)
         self._remembered: dict[str, ClaimInfo] = {}
         self.claims: dict[str, Claim] = {}

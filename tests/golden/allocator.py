@@ -53,7 +53,9 @@ def outcome_of(allocations: Sequence[AllocationResult] | None, shares: dict[str,
 def _observe(line: Line, release: Release) -> Line:
     scenario = line["scenario"]
     holders = [{"metadata": {}, "status": {"allocation": {"devices": {"results": scenario["allocated"]}}}}]
-    snapshot = AllocatorState(slices=scenario["resourceSlices"], classes=scenario["deviceClasses"], claims=holders)
+    snapshot = AllocatorState(
+        slices=scenario["resourceSlices"], classes=scenario["deviceClasses"], claims=holders, version=release.version
+    )
     allocator = Allocator(snapshot, gates_of(line["features"], release))
     verdict: Line
     try:

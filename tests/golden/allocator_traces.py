@@ -31,7 +31,9 @@ class _Trace:
     def __init__(self, line: Line, release: Release) -> None:
         self._line = line
         self._nodes: list[Node] = [node_of(node) for node in line["nodes"]]
-        self._snapshot = AllocatorState(slices=line["resourceSlices"], classes=line["deviceClasses"])
+        self._snapshot = AllocatorState(
+            slices=line["resourceSlices"], classes=line["deviceClasses"], version=release.version
+        )
         self._allocator = Allocator(self._snapshot, gates_of(line["features"], release))
         self._shares: dict[str, str] = {}
         self._held: dict[str, list[Line]] = {}

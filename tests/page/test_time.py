@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.page.server import PageServer
 from dra_kit.sandbox.records import RunEnded
@@ -176,7 +177,7 @@ async def test_the_end_of_the_sandbox_is_said() -> None:
 
 
 async def test_the_page_starts_again_when_older_events_were_dropped() -> None:
-    world = PageWorld(PageHistory(limit=60_000))
+    world = PageWorld(PageHistory(UNMODIFIED, limit=60_000))
     world.start("gpu.example.com")
     world.node("node-1")
     world.devices("node-1")

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference, PodReference
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.records import (
@@ -42,7 +43,7 @@ class PageWorld:
     """
 
     def __init__(self, history: PageHistory | None = None) -> None:
-        self.history = history or PageHistory()
+        self.history = history or PageHistory(UNMODIFIED)
         self.records: list[Record] = []
         self.time = 0.0
         self._versions = itertools.count(1)

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import NEWEST
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, item_type, struct
 
 PLAIN: dict[str, st.SearchStrategy[Any]] = {
@@ -32,7 +33,7 @@ def values(draw: st.DrawFn, type_name: str, depth: int = 3) -> Any:
     if type_name.startswith(MAP):
         below = values(item_type(type_name), depth - 1)
         return draw(st.dictionaries(st.sampled_from("xy"), below, max_size=2)) if depth > 0 else {}
-    known = struct(type_name)
+    known = struct(type_name, NEWEST)
     if known is None:
         return {}
     chosen = draw(st.lists(st.sampled_from(sorted(known.fields) or ["none"]), max_size=4, unique=True))

@@ -51,6 +51,7 @@ from dra_kit.admission.policy.schema_reader import (
 )
 from dra_kit.admission.review import REVIEWED, VERSIONS
 from dra_kit.author.driver import Driver
+from dra_kit.author.model import AUTHOR_RELEASE
 from dra_kit.client.resources import Resource
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.cel.admission import MAX_CODE_POINTS, compile_policy
@@ -193,7 +194,7 @@ def _check_limits(driver: str, policy: Mapping[str, Any]) -> None:
         raise ConfigurationError(
             f"policy of {driver}: it has {size} bytes, more than the {_MAX_BYTES} that can be stored; {remedy}"
         )
-    for problem in compile_policy(spec).problems:
+    for problem in compile_policy(spec, AUTHOR_RELEASE.version, stored=False).problems:
         raise ConfigurationError(f"policy of {driver}: {problem.path} does not compile: {problem.message}; {remedy}")
 
 

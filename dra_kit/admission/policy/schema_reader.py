@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel
 
+from dra_kit.author.config import quantity_limit
 from dra_kit.errors import ConfigurationError
-from dra_kit.kubernetes.values.quantity import QUANTITY_SCHEMA, Quantity, quantity_limit
+from dra_kit.kubernetes.values.quantity import QUANTITY_SCHEMA, Quantity
 
 
 class AnyShape(Struct, frozen=True):

@@ -71,7 +71,7 @@ class PolicyAdmission:
         api_version = _matched(spec.get("matchConstraints") or {}, write)
         if api_version is None:
             return
-        policy = self._policy(name, stored)
+        policy = self._policy(name, stored, write)
         try:
             param_kind = find_param_kind(write.api, spec.get("paramKind"))
         except PolicyNotConfigured as error:
@@ -99,10 +99,11 @@ class PolicyAdmission:
                         warnings.append(f"Validation failed for {by}: {denial.message}")
                 yield from (PolicyDenial(failure, name, bound) for failure in policy.annotation_failures(asked))
 
-    def _policy(self, name: str, stored: StoredObject) -> CompiledPolicy:
+    def _policy(self, name: str, stored: StoredObject, write: AdmissionAttributes) -> CompiledPolicy:
         known = self._compiled.get(name)
         if known is None or known[0] is not stored:
-            known = self._compiled[name] = stored, compile_policy(stored.object["spec"])
+            compiled = compile_policy(stored.object["spec"], write.api.release.version)
+            known = self._compiled[name] = stored, compiled
         return known[1]
 
 

@@ -17,7 +17,7 @@ from dra_kit.apiserver.api import AdmissionAttributes, Api
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.apiserver.storage import StorageChange, StoredObject
 from dra_kit.client.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
-from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.release import OLDEST, Change, KubernetesVersion
 from dra_kit.kubernetes.resource.objects import containers, init_containers, is_sidecar, is_terminal
 from dra_kit.kubernetes.resource.validation.claim_status import RESULTS_MAX
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION, IMPLICIT_RESOURCE
@@ -37,8 +37,6 @@ _DEMANDED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory"
 _HUGE_PAGES: Final = "hugepages-"
 _OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
 _Place: TypeAlias = tuple[str, str]  # the resource of an object, and its key
-_NONE: Final = Quantity(0)
-_ONE: Final = Quantity(1)
 
 
 class QuotaAdmission:
@@ -46,6 +44,8 @@ class QuotaAdmission:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._version = api.release.version
+        self._none = Quantity(0, self._version)
         self._extended: dict[str, dict[_Place, dict[str, Quantity]]] = {}
         """By quota, what each object uses of extended resources, as it is counted: it depends on other objects, too."""
         self._claims: dict[str, set[str]] = {}  # those that stand for extended resources of a pod, by its key
@@ -79,13 +79,13 @@ class QuotaAdmission:
         problems = [
             f"failed quota: {quota['metadata']['name']}: {missing}"
             for quota, counted in concerned
-            if (missing := _missing_amounts(kind.resource, counted, obj))
+            if (missing := _missing_amounts(kind.resource, counted, obj, self._version))
         ]  # of all quotas, before the amounts of any
         for quota, counted in concerned:
             delta = usage
             if old is not None and _matches(kind.resource, quota, old):
                 delta = _minus(usage, self._usage(kind.resource, old))
-            problems.append(_excess(quota, {name: delta[name] for name in counted if name in delta}))
+            problems.append(_excess(quota, {name: delta[name] for name in counted if name in delta}, self._version))
         if problem := next(filter(None, problems), ""):
             raise forbidden_object(kind.group, kind.plural, obj["metadata"]["name"], problem)
 
@@ -115,14 +115,14 @@ class QuotaAdmission:
 
     def _account(self, key: str, quota: Object, counted: list[str], change: StorageChange) -> None:
         """Add to the usage what an object uses more than before, or take from it."""
-        used = _amounts_of(quota, "status", "used")
+        used = _amounts_of(quota, "status", "used", self._version)
         changed = dict(used)
         lost = self._usage_in(quota, change.resource, change.previous)
         gained = self._usage_in(quota, change.resource, change.stored if change.type != "DELETED" else None)
         for name in counted:
             if not self._is_extended(name):
-                amount = used.get(name, _NONE) - lost.get(name, _NONE) + gained.get(name, _NONE)
-                changed[name] = max(amount, _NONE)
+                amount = used.get(name, self._none) - lost.get(name, self._none) + gained.get(name, self._none)
+                changed[name] = max(amount, self._none)
         if any(map(self._is_extended, counted)):
             places = [(change.resource, change.key)]
             if change.resource == PODS.full_name:
@@ -133,22 +133,22 @@ class QuotaAdmission:
 
     def _recount_extended(self, key: str, quota: Object, places: Iterable[_Place]) -> dict[str, Quantity]:
         """Return the usage of extended resources after these objects, or what their usage depends on, have changed."""
-        used, counted = _amounts_of(quota, "status", "used"), self._extended.setdefault(key, {})
+        used, counted = _amounts_of(quota, "status", "used", self._version), self._extended.setdefault(key, {})
         changed: dict[str, Quantity] = {}
         for place in places:
             before, after = counted.pop(place, {}), self._extended_usage(quota, *place)
             if after:
                 counted[place] = after
             for name in before.keys() | after.keys():
-                amount = changed.get(name, used.get(name, _NONE))
-                changed[name] = amount - before.get(name, _NONE) + after.get(name, _NONE)
-        return {name: max(amount, _NONE) for name, amount in changed.items()}
+                amount = changed.get(name, used.get(name, self._none))
+                changed[name] = amount - before.get(name, self._none) + after.get(name, self._none)
+        return {name: max(amount, self._none) for name, amount in changed.items()}
 
     def _extended_usage(self, quota: Object, resource: str, key: str) -> dict[str, Quantity]:
         obj = self._api.lookup(resource, key)
         if obj is None or not _matches(resource, quota, obj):
             return {}
-        hard = _amounts_of(quota, "spec", "hard")
+        hard = _amounts_of(quota, "spec", "hard", self._version)
         used = self._usage(resource, obj)
         return {name: amount for name, amount in used.items() if name in hard and self._is_extended(name)}
 
@@ -170,7 +170,7 @@ class QuotaAdmission:
         for key, stored in list(self._api.storage.items(QUOTAS)):
             quota = stored.object
             if changed := self._recount_extended(key, quota, self._places(quota, RESOURCE_CLAIMS.full_name)):
-                self._store(key, quota, _amounts_of(quota, "status", "used") | changed)
+                self._store(key, quota, _amounts_of(quota, "status", "used", self._version) | changed)
 
     def _places(self, quota: Object, resource: str) -> list[_Place]:
         prefix = f"{quota['metadata']['namespace']}/"
@@ -178,13 +178,13 @@ class QuotaAdmission:
 
     def _recount(self, key: str, quota: Object, *, trust: bool = False) -> None:
         """Count the usage of a quota; with ``trust`` only what its status lacks."""
-        known = _amounts_of(quota, "status", "used")
+        known = _amounts_of(quota, "status", "used", self._version)
         used = {}
         self._extended[key] = {}
-        if any(map(self._is_extended, _amounts_of(quota, "spec", "hard"))):
+        if any(map(self._is_extended, _amounts_of(quota, "spec", "hard", self._version))):
             for resource in (PODS.full_name, RESOURCE_CLAIMS.full_name):
                 self._recount_extended(key, quota, self._places(quota, resource))
-        for name in _amounts_of(quota, "spec", "hard"):
+        for name in _amounts_of(quota, "spec", "hard", self._version):
             if name in known and (trust or not self._is_counted(name)):
                 used[name] = known[name]
             elif self._is_counted(name):
@@ -199,15 +199,15 @@ class QuotaAdmission:
 
     def _total(self, key: str, quota: Object, name: str) -> Quantity:
         """Return the usage of one resource in the namespace of a quota."""
-        total, namespace = _NONE, quota["metadata"]["namespace"]
+        total, namespace = self._none, quota["metadata"]["namespace"]
         if self._is_extended(name):
             for amounts in self._extended[key].values():
-                total += amounts.get(name, _NONE)
+                total += amounts.get(name, self._none)
             return total
         for resource in self._resources_of(name):
             for obj in self._api.listed(resource, f"{namespace}/"):
                 if _matches(resource, quota, obj):
-                    total += self._usage(resource, obj).get(name, _NONE)
+                    total += self._usage(resource, obj).get(name, self._none)
         return total
 
     def _resources_of(self, name: str) -> Iterator[str]:
@@ -230,7 +230,7 @@ class QuotaAdmission:
 
     def _counted(self, resource: str, quota: Object) -> list[str]:
         """Return the resources of a quota that objects of a resource use."""
-        hard = _amounts_of(quota, "spec", "hard")
+        hard = _amounts_of(quota, "spec", "hard", self._version)
         return sorted(name for name in hard if self._is_counted(name) and resource in self._resources_of(name))
 
     def _is_counted(self, name: str) -> bool:
@@ -257,11 +257,12 @@ class QuotaAdmission:
         return self._usage(resource, stored.object)
 
     def _usage(self, resource: str, obj: ObjectView) -> dict[str, Quantity]:
-        used = {f"count/{resource}": _ONE}
+        one = Quantity(1, self._version)
+        used = {f"count/{resource}": one}
         if resource in _ALIASES:
-            used[resource] = _ONE
+            used[resource] = one
         elif resource == PODS.full_name:
-            used |= _usage_of_pod(obj)
+            used |= _usage_of_pod(obj, self._version)
         elif resource == RESOURCE_CLAIMS.full_name:
             used |= self._usage_of_claim(obj)
         return used
@@ -280,14 +281,14 @@ class QuotaAdmission:
                 most[name] = max(most.get(name, 0), _devices(each))
             for name, number in most.items():
                 classes[name] = classes.get(name, 0) + number
-        used = {f"{name}{_OF_CLASS}": Quantity(number) for name, number in classes.items()}
+        used = {f"{name}{_OF_CLASS}": Quantity(number, self._version) for name, number in classes.items()}
         release = self._api.release
         if "DRAExtendedResource" in release and release.has(Change.QUOTAS_COUNT_EXTENDED_RESOURCES):
             extended: dict[str, Quantity] = {}
             for name, number in classes.items():
                 resource = self._extended_resource(name)
                 for plain in (f"{IMPLICIT_RESOURCE}{name}", resource) if resource else ():
-                    extended[f"{_REQUESTS}{plain}"] = Quantity(number)
+                    extended[f"{_REQUESTS}{plain}"] = Quantity(number, self._version)
             more = _minus(extended, self._usage_of_owner(claim))
             used |= {name: amount for name, amount in more.items() if amount.sign > 0}
         return used
@@ -302,7 +303,7 @@ class QuotaAdmission:
         if pod is None or pod["metadata"]["uid"] != owner.get("uid"):
             return {}
         named = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
-        return _usage_of_pod(pod) if named in {None, "", metadata.get("name")} else {}
+        return _usage_of_pod(pod, self._version) if named in {None, "", metadata.get("name")} else {}
 
 
 def _owner(claim: ObjectView) -> ObjectView:
@@ -330,30 +331,30 @@ def _changes_usage(resource: str, obj: ObjectView, old: ObjectView) -> bool:
     return resource == RESOURCE_CLAIMS.full_name
 
 
-def _excess(quota: ObjectView, requested: Mapping[str, Quantity]) -> str:
+def _excess(quota: ObjectView, requested: Mapping[str, Quantity], version: KubernetesVersion) -> str:
     """Return what of a request exceeds a quota; empty if nothing does."""
-    hard, used = _amounts_of(quota, "spec", "hard"), _amounts_of(quota, "status", "used")
-    exceeded = [
-        name for name, amount in requested.items() if amount.sign and used.get(name, _NONE) + amount > hard[name]
-    ]
+    hard, used = (_amounts_of(quota, *place, version) for place in (("spec", "hard"), ("status", "used")))
+    exceeded = [name for name, amount in requested.items() if amount.sign and _plus(used, requested)[name] > hard[name]]
     if not exceeded:
         return ""
 
     def shown(amounts: Mapping[str, Quantity]) -> str:
-        return ",".join(f"{name}={amounts.get(name, _NONE)}" for name in sorted(exceeded))
+        return ",".join(f"{name}={amounts.get(name, 0)}" for name in sorted(exceeded))
 
     name = quota["metadata"]["name"]
     return f"exceeded quota: {name}, requested: {shown(requested)}, used: {shown(used)}, limited: {shown(hard)}"
 
 
-def _missing_amounts(resource: str, counted: list[str], obj: ObjectView) -> str:
+def _missing_amounts(resource: str, counted: list[str], obj: ObjectView, version: KubernetesVersion) -> str:
     """Return which cpu and memory the containers of a pod must specify, because a quota limits them."""
     demanded = _DEMANDED.intersection(counted)
     if resource != PODS.full_name or not demanded or _is_set(obj["spec"]):
         return ""
     missing: dict[str, set[str]] = {}
     for container in (*containers(obj), *init_containers(obj)):
-        for name in demanded - _compute(_amounts(container, "requests"), _amounts(container, "limits")).keys():
+        for name in (
+            demanded - _compute(*(_amounts(container, field, version) for field in ("requests", "limits"))).keys()
+        ):
             missing.setdefault(name, set()).add(container.get("name", ""))
     texts = [f"{name} for: {','.join(sorted(names))}" for name, names in sorted(missing.items())]
     return f"must specify {'; '.join(texts)}" if texts else ""
@@ -375,11 +376,12 @@ def _devices(request: ObjectView) -> int:
             return 0
 
 
-def _usage_of_pod(pod: ObjectView) -> dict[str, Quantity]:
+def _usage_of_pod(pod: ObjectView, version: KubernetesVersion) -> dict[str, Quantity]:
     """Return what a pod uses; nothing after its end."""
     if is_terminal(pod):
         return {}
-    return {PODS.plural: _ONE, **_compute(_pod_amounts(pod, "requests"), _pod_amounts(pod, "limits"))}
+    requests, limits = (_pod_amounts(pod, field, version) for field in ("requests", "limits"))
+    return {PODS.plural: Quantity(1, version), **_compute(requests, limits)}
 
 
 def _compute(requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> dict[str, Quantity]:
@@ -396,7 +398,7 @@ def _is_extended(name: str) -> bool:
     return name.startswith(IMPLICIT_RESOURCE) or ("/" in name and "kubernetes.io/" not in name)
 
 
-def _pod_amounts(pod: ObjectView, field: str) -> dict[str, Quantity]:
+def _pod_amounts(pod: ObjectView, field: str, version: KubernetesVersion) -> dict[str, Quantity]:
     """Return the requests or limits of a pod: those of its containers and sidecars, or of an init container if larger.
 
     Those of the pod itself take precedence. Its overhead is added; to limits, only where there are some.
@@ -404,7 +406,7 @@ def _pod_amounts(pod: ObjectView, field: str) -> dict[str, Quantity]:
     peak: dict[str, Quantity] = {}
     sidecars: dict[str, Quantity] = {}
     for container in init_containers(pod):
-        needs = _amounts(container, field)
+        needs = _amounts(container, field, version)
         if is_sidecar(container):
             sidecars = needs = _plus(sidecars, needs)
         else:
@@ -412,28 +414,28 @@ def _pod_amounts(pod: ObjectView, field: str) -> dict[str, Quantity]:
         peak = _largest(peak, needs)
     total = sidecars
     for container in containers(pod):
-        total = _plus(total, _amounts(container, field))
-    total = _largest(total, peak) | _amounts(pod["spec"], field)
-    overhead = _quantities(pod["spec"].get("overhead"))
+        total = _plus(total, _amounts(container, field, version))
+    total = _largest(total, peak) | _amounts(pod["spec"], field, version)
+    overhead = _quantities(pod["spec"].get("overhead"), version)
     if field == "limits":
         overhead = {name: amount for name, amount in overhead.items() if name in total}
     return _plus(total, overhead)
 
 
-def _amounts(holder: ObjectView, field: str) -> dict[str, Quantity]:
-    return _quantities((holder.get("resources") or {}).get(field))
+def _amounts(holder: ObjectView, field: str, version: KubernetesVersion) -> dict[str, Quantity]:
+    return _quantities((holder.get("resources") or {}).get(field), version)
 
 
-def _amounts_of(quota: ObjectView, part: str, field: str) -> dict[str, Quantity]:
-    return _quantities((quota.get(part) or {}).get(field))
+def _amounts_of(quota: ObjectView, part: str, field: str, version: KubernetesVersion) -> dict[str, Quantity]:
+    return _quantities((quota.get(part) or {}).get(field), version)
 
 
-def _quantities(document: Any) -> dict[str, Quantity]:
+def _quantities(document: Any, version: KubernetesVersion) -> dict[str, Quantity]:
     """Return quantities by name, without invalid ones, which a saved object may have."""
     found: dict[str, Quantity] = {}
     for name, text in (document or {}).items():
         try:
-            found[name] = Quantity(text)
+            found[name] = Quantity(text, version)
         except InvalidQuantity:
             continue
     return found
@@ -444,7 +446,8 @@ def _plus(first: Mapping[str, Quantity], second: Mapping[str, Quantity]) -> dict
 
 
 def _minus(first: Mapping[str, Quantity], second: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    return {name: max(amount - second.get(name, _NONE), _NONE) for name, amount in first.items()}
+    left = {name: amount - second[name] if name in second else amount for name, amount in first.items()}
+    return {name: amount if amount.sign > 0 else amount - amount for name, amount in left.items()}
 
 
 def _largest(first: Mapping[str, Quantity], second: Mapping[str, Quantity]) -> dict[str, Quantity]:
@@ -489,7 +492,7 @@ def _is_best_effort(pod: ObjectView) -> bool:
         amount.sign > 0 and name in {"cpu", "memory"}
         for holder in holders
         for field in ("requests", "limits")
-        for name, amount in _amounts(holder, field).items()
+        for name, amount in _amounts(holder, field, OLDEST).items()  # the sign is the same in all releases
     )
 
 

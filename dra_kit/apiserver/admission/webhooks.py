@@ -74,7 +74,7 @@ def _patched(write: AdmissionAttributes, webhook: str, patch: list[Any], api_ver
     except (json_patch.PatchFailed, json_patch.PatchInvalid, TypeMismatch) as error:
         raise internal(str(error)) from None
     if api_version == write.kind.storage_api_version:
-        apply_defaults(obj, write.kind.stored_type)
+        apply_defaults(obj, write.kind.stored_type, write.api.release.version)
     return obj
 
 
@@ -156,7 +156,8 @@ class WebhookAdmission:
             webhooks = stored.object.get("webhooks") or ()
             known = self._conditions.get((resource, name))
             if known is None or known[0] is not stored:
-                known = self._conditions[resource, name] = stored, [compile_policy(webhook) for webhook in webhooks]
+                compiled = [compile_policy(webhook, write.api.release.version) for webhook in webhooks]
+                known = self._conditions[resource, name] = stored, compiled
             yield from zip(webhooks, known[1], strict=True)
 
     async def _ask(

@@ -17,6 +17,7 @@ from dra_kit.apiserver.kinds.kind import Kind, PathSegmentNameStrategy, StatusSt
 from dra_kit.apiserver.tables import AGE, NAME, Column, count_cell, selector_cell, text_cell
 from dra_kit.kubernetes.cel.admission import PolicyProblem, compile_policy
 from dra_kit.kubernetes.cel.parser import RESERVED_WORDS
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import names, v1
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -58,7 +59,7 @@ class ValidatingPolicyStrategy(StatusStrategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        problems = {problem.path: problem for problem in compile_policy(spec).problems}
+        problems = _expression_problems(spec, context.release)
         return list(_spec(spec, obj["metadata"].get("name", ""), problems))
 
     @override
@@ -70,6 +71,12 @@ class ValidatingPolicyStrategy(StatusStrategy):
             errors += [required(f"{path}.{field}") for field in ("warning", "fieldRef") if not warning.get(field)]
         conditions = [v1.Condition.model_validate(condition) for condition in status.get("conditions") or ()]
         return errors + validate_conditions(conditions, "status.conditions", context.release, limit=None)
+
+
+def _expression_problems(spec: Object, release: Release) -> dict[str, PolicyProblem]:
+    """Return the problems of the expressions of a policy or webhook, by path."""
+    compiled = compile_policy(spec, release.version, stored=False)
+    return {problem.path: problem for problem in compiled.problems}
 
 
 def _spec(spec: Object, name: str, problems: Mapping[str, PolicyProblem]) -> Iterator[FieldError]:
@@ -276,14 +283,14 @@ class WebhookConfigurationStrategy(Strategy):
         seen: set[str] = set()
         for i, webhook in enumerate(obj.get("webhooks") or ()):
             path, name = f"webhooks[{i}]", webhook.get("name", "")
-            errors += _webhook(webhook, path)
+            errors += _webhook(webhook, path, context.release)
             if name in seen:
                 errors.append(duplicate(f"{path}.name", name))
             seen.add(name)
         return errors
 
 
-def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
+def _webhook(webhook: Object, path: str, release: Release) -> Iterator[FieldError]:
     yield from _name(webhook.get("name", ""), f"{path}.name")
     versions = webhook.get("admissionReviewVersions") or []
     accepted = ", ".join(_REVIEW_VERSIONS)
@@ -302,7 +309,7 @@ def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
     if seconds is not None and not 1 <= seconds <= 30:
         yield invalid(f"{path}.timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds")
     yield from _client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
-    problems = {problem.path: problem for problem in compile_policy(webhook).problems}
+    problems = _expression_problems(webhook, release)
     yield from match_condition_errors(webhook.get("matchConditions") or [], path, problems)
 
 

@@ -15,6 +15,7 @@ from dra_kit.apiserver.kinds.kind import DnsLabelNameStrategy, Kind, StatusStrat
 from dra_kit.apiserver.kinds.pods import LOST_NODE
 from dra_kit.apiserver.selectors import flag, reader
 from dra_kit.apiserver.tables import AGE, NAME, NONE, UNKNOWN, Column, count_cell, number_cell, selector_cell, text_cell
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
     NOT_NEGATIVE,
@@ -340,7 +341,7 @@ class ResourceQuotaStrategy(StatusStrategy):
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         spec = obj.get("spec") or {}
         hard = spec.get("hard") or {}
-        errors = [error for name in sorted(hard) for error in _limit_errors(name, hard[name])]
+        errors = [error for name in sorted(hard) for error in _limit_errors(name, hard[name], context.release.version)]
         scopes = spec.get("scopes") or []
         for scope in scopes:
             if scope not in _OF_SCOPES:
@@ -367,7 +368,7 @@ class ResourceQuotaStrategy(StatusStrategy):
         return errors
 
 
-def _limit_errors(name: str, text: Any) -> Iterator[FieldError]:
+def _limit_errors(name: str, text: Any, version: KubernetesVersion) -> Iterator[FieldError]:
     path = names.key_path("spec.hard", name)
     problems = names.label_key(name)
     yield from (invalid(path, name, problem) for problem in problems)
@@ -375,11 +376,11 @@ def _limit_errors(name: str, text: Any) -> Iterator[FieldError]:
         if not problems and name != "storage":
             yield invalid(path, name, "must be a standard resource type or fully qualified")
         yield invalid(path, name, "must be a standard resource for quota")
-    quantity = Quantity(str(text or 0))
+    quantity = Quantity(str(text or 0), version)
     if quantity.sign < 0:
         yield invalid(path, quantity, NOT_NEGATIVE)
     is_extended = "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
-    if quantity.as_decimal % 1 and (name in _INTEGERS or (is_extended and not names.label_key(f"requests.{name}"))):
+    if not quantity.is_whole and (name in _INTEGERS or (is_extended and not names.label_key(f"requests.{name}"))):
         yield invalid(path, quantity, "must be an integer")
 
 

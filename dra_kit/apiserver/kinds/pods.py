@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from dra_kit.apiserver.node_authorization import MIRROR, spec_references
 from dra_kit.apiserver.selectors import flag
 from dra_kit.apiserver.status_errors import forbidden_object as not_permitted
 from dra_kit.apiserver.tables import AGE, NAME, NONE, Column, format_age, text_cell, true_condition
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
     duplicate,
@@ -60,7 +61,7 @@ class PodStrategy(Strategy):
         spec = obj.get("spec") or {}
         if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
             spec["terminationGracePeriodSeconds"] = 1
-        default_pod_resources(spec)
+        default_pod_resources(spec, context.release.version)
 
     @override
     def admit(self, obj: Object, old: Object | None, context: StrategyContext, subresource: str) -> None:
@@ -83,7 +84,7 @@ class PodStrategy(Strategy):
         """Set the phase Pending and the quality of service, and complete the selectors of its affinity."""
         _merge_label_keys(obj)
         drop_gated_fields(obj["spec"], {}, context.release)
-        status: Object = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"])}
+        status: Object = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"], context.release.version)}
         obj["status"] = status
         if obj["spec"].get("schedulingGates"):
             condition = {
@@ -108,7 +109,8 @@ class PodStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: StrategyContext) -> list[FieldError]:
         """Check containers, claims and resources, and that a pod with scheduling gates has no node."""
-        errors = [*validate_new_object(obj, "Pod", context.release), *pod_resource_errors(obj.get("spec") or {})]
+        errors = validate_new_object(obj, "Pod", context.release)
+        errors = [*errors, *pod_resource_errors(obj.get("spec") or {}, context.release.version)]
         if (obj.get("spec") or {}).get("ephemeralContainers"):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         return errors
@@ -525,20 +527,19 @@ def readiness_gates(pod: Object) -> str:
 
 _HUGE_PAGES: Final = "hugepages-"
 _SUPPORTED: Final = ("cpu", _HUGE_PAGES, "memory")
-_ZERO: Final = Quantity("0")
 
 
-def default_pod_resources(spec: Object) -> None:
+def default_pod_resources(spec: Object, version: KubernetesVersion) -> None:
     """Fill in what the containers and the other half imply, in place; only if a pod has such resources at all."""
     resources = spec.get("resources") or {}
     if not _is_set(resources):
         return
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
-    for name, total in _of_containers(spec, "limits").items():
+    for name, total in _of_containers(spec, "limits", version).items():
         everywhere = all(name in _amounts(item, "limits") for item in _containers(spec))
         if name not in limits and (name.startswith(_HUGE_PAGES) or (everywhere and _is_supported(name))):
             limits[name] = str(total)
-    for name, total in _of_containers(spec, "requests").items():
+    for name, total in _of_containers(spec, "requests", version).items():
         if name in {"cpu", "memory"} and name not in requests:
             requests[name] = str(total)
     requests = {**{name: limits[name] for name in limits if _is_supported(name)}, **requests}
@@ -547,8 +548,9 @@ def default_pod_resources(spec: Object) -> None:
             resources[field] = dict(sorted(amounts.items()))
 
 
-def pod_resource_errors(spec: Object) -> Iterator[FieldError]:
+def pod_resource_errors(spec: Object, version: KubernetesVersion) -> Iterator[FieldError]:
     """Yield what is wrong with the resources of a pod, compared with those of its containers."""
+    read = partial(Quantity, version=version)
     resources = spec.get("resources") or {}
     path = "spec.resources"
     limits, requests = _amounts(spec, "limits"), _amounts(spec, "requests")
@@ -557,32 +559,32 @@ def pod_resource_errors(spec: Object) -> Iterator[FieldError]:
             if not _is_supported(name):
                 yield unsupported(f"{path}.{field}[{name}]", name, _SUPPORTED)
     for name in sorted(requests):
-        if name in limits and Quantity(requests[name]) > Quantity(limits[name]):
+        if name in limits and read(requests[name]) > read(limits[name]):
             yield invalid(
                 f"{path}.requests", requests[name], f"must be less than or equal to {name} limit of {limits[name]}"
             )
     if resources.get("claims"):
         yield forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
-    for name, total in sorted(_of_containers(spec, "requests").items()):
-        if name in requests and total > Quantity(requests[name]):
+    for name, total in sorted(_of_containers(spec, "requests", version).items()):
+        if name in requests and total > read(requests[name]):
             detail = f"must be greater than or equal to aggregate container requests of {total}"
             yield invalid(f"{path}.requests[{name}]", requests[name], detail)
     for i, container in enumerate(spec.get("containers") or ()):
         for name, amount in sorted(_amounts(container, "limits").items()):
-            if name in limits and Quantity(amount) > Quantity(limits[name]):
+            if name in limits and read(amount) > read(limits[name]):
                 detail = f"must be less than or equal to pod limits of {limits[name]}"
                 yield invalid(f"{path}.containers[{i}][{name}].limits", amount, detail)
 
 
-def quality_of_service(spec: Object) -> str:
+def quality_of_service(spec: Object, version: KubernetesVersion) -> str:
     """Return ``qosClass``: Guaranteed, Burstable or BestEffort, by the resources of the pod or else its containers."""
     guaranteed, anything = True, False
     for owner in [spec] if _is_set(spec.get("resources") or {}) else _containers(spec):
         limits, requests = _amounts(owner, "limits"), _amounts(owner, "requests")
         for name in ("cpu", "memory"):
-            limit, request = (Quantity(str(values.get(name, "0"))) for values in (limits, requests))
-            anything = anything or limit > _ZERO or request > _ZERO
-            guaranteed = guaranteed and limit > _ZERO and limit == request
+            limit, request = (Quantity(str(values.get(name, "0")), version) for values in (limits, requests))
+            anything = anything or limit.sign > 0 or request.sign > 0
+            guaranteed = guaranteed and limit.sign > 0 and limit == request
     return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
 
 
@@ -602,20 +604,21 @@ def _amounts(owner: Object, field: str) -> dict[str, Any]:
     return (owner.get("resources") or {}).get(field) or {}
 
 
-def _of_containers(spec: Object, field: str) -> dict[str, Quantity]:
+def _of_containers(spec: Object, field: str, version: KubernetesVersion) -> dict[str, Quantity]:
     """Return what the containers need at the same time; init containers run one after the other, sidecars go on."""
+    zero = Quantity(0, version)
     running: dict[str, Quantity] = {}
     highest: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():
         for name, amount in _amounts(container, field).items():
-            needed = running.get(name, _ZERO) + Quantity(str(amount))
-            highest[name] = max(highest.get(name, _ZERO), needed)
+            needed = running.get(name, zero) + Quantity(str(amount), version)
+            highest[name] = max(highest.get(name, zero), needed)
             if container.get("restartPolicy") == "Always":
                 running[name] = needed
     for container in spec.get("containers") or ():
         for name, amount in _amounts(container, field).items():
-            running[name] = running.get(name, _ZERO) + Quantity(str(amount))
-    return {name: max(running.get(name, _ZERO), highest.get(name, _ZERO)) for name in {**highest, **running}}
+            running[name] = running.get(name, zero) + Quantity(str(amount), version)
+    return {name: max(running.get(name, zero), highest.get(name, zero)) for name in {**highest, **running}}
 
 
 POD_KINDS: Final = (

@@ -409,7 +409,7 @@ def claim_status_rights(obj: Object, old: Object, context: StrategyContext) -> I
     """Yield the rights that the writer of a status lacks."""
     if context.user.is_master:
         return
-    status, before = (prune(one.get("status") or {}, _STATUS) for one in (obj, old))
+    status, before = (prune(one.get("status") or {}, _STATUS, context.release.version) for one in (obj, old))
     if any((status.get(field) or None) != (before.get(field) or None) for field in ("allocation", "reservedFor")):
         asked = AuthorizationAttributes(context.verb, GROUP, "resourceclaims", "binding")
         decision = context.rbac.authorize(context.user, asked)

@@ -171,7 +171,7 @@ def decode_typed(
     Raises:
         WrongKindError: it does not fit, or strict decoding finds fault with it.
     """
-    strictness = StrictDecoding(list(problems), sent or {}, context.release.version)
+    strictness = StrictDecoding(context.release.version, list(problems), sent or {})
     version = request.target.version
     try:
         obj: Object = decode(value, kind.type_of(request.target.api_version), strictness)

@@ -52,7 +52,7 @@ class DeleteOptions(Struct, frozen=True):
                 value = parse_body(request.body, request.content_type, {"DeleteOptions": "meta/v1.DeleteOptions"})
                 if value is not None and not isinstance(value, dict):
                     raise _unreadable("couldn't get version/kind; json parse error: the body is not an object", release)
-                value = decode(value or {}, "meta/v1.DeleteOptions")
+                value = decode(value or {}, "meta/v1.DeleteOptions", release.version)
                 if value.get("kind", "DeleteOptions") != "DeleteOptions":
                     text = f'no kind "{value["kind"]}" is registered for version "{value.get("apiVersion")}"'
                     raise _unreadable(text, release)

@@ -236,7 +236,7 @@ async def apply(write: WriteRequest) -> ApiResponse:
     try:
         applied = after_apply(
             live, _written(write, mentioned(config, decoded)), write.type_name, writer,
-            managers_of(live) if live else [], force=options.force,
+            managers_of(live) if live else [], version=api.release.version, force=options.force,
         )  # fmt: skip
     except ApplyConflict as error:
         raise conflicting(error) from None
@@ -320,7 +320,7 @@ def _check_fields(value: Object, write: WriteRequest) -> None:
     """Reject unknown fields regardless of the field validation, as the API server does for an apply."""
     version = write.api.release.version
     try:
-        decode(value, write.type_name, StrictDecoding(version=version))
+        decode(value, write.type_name, StrictDecoding(version))
     except TypeMismatch as error:
         raise _no_typed_patch(value, write, str(error)) from None
     paths = undeclared_fields(value, SchemaField(write.type_name), version)

@@ -94,13 +94,15 @@ async def create_object(
     """Create a decoded object of the request's version; without ``managed_fields`` the writer owns what it writes."""
     api, kind, request = write.api, write.kind, write.request
     api_version = request.target.api_version
-    apply_defaults(obj, kind.type_of(api_version))
+    apply_defaults(obj, kind.type_of(api_version), api.release.version)
     kind.strategy.default(obj, context)
     if managed_fields is None:
         # a create does not own status fields of a kind with a status subresource, even if the status is stored
         written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
         written["metadata"] = {key: value for key, value in obj["metadata"].items() if key not in _SET_BY_DELETION}
-        managed_fields = tracked_fields(None, written, write.type_name, write.manager("Update", context.now))
+        managed_fields = tracked_fields(
+            None, written, write.type_name, write.manager("Update", context.now), api.release.version
+        )
     obj = api.to_storage(kind, obj, api_version)
     _set_namespace(obj, kind, request)
     context.warnings += deduplicate_owners(obj)
@@ -228,7 +230,7 @@ async def replace_object(
     api_version = request.target.api_version
     old = stored.object
     name = old["metadata"]["name"]
-    apply_defaults(wire, kind.type_of(api_version))
+    apply_defaults(wire, kind.type_of(api_version), api.release.version)
     kind.strategy.default(wire, context)
     if managed_fields is None:
         before = api.wire(kind, old, api_version)
@@ -279,7 +281,8 @@ def _tracked(write: WriteRequest, before: Object, wire: Object, context: Strateg
         wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **taken}}
     elif write.kind.status and "status" in before:
         wire = {**wire, "status": before["status"]}
-    return tracked_fields(before, wire, write.type_name, write.manager("Update", context.now))
+    writer = write.manager("Update", context.now)
+    return tracked_fields(before, wire, write.type_name, writer, write.api.release.version)
 
 
 def _check_version(obj: Object, stored: StoredObject, kind: Kind, served: str) -> None:

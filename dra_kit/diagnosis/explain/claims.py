@@ -47,8 +47,9 @@ from dra_kit.diagnosis.explain.verdicts import (
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
-from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_values, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.release import GATES
 from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
@@ -58,6 +59,8 @@ _ADVICE: Final = {
     "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
     "invalid-pools": "the driver publishes contradictory slices; kube-scheduler ignores that pool",
     "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
+    "constraint-unknown": "a constraint with distinctAttribute needs Kubernetes "
+    + GATES["DRAConsumableCapacity"].need("DRAConsumableCapacity"),
     "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
     "too-many-devices": "split the claim",
 }
@@ -69,7 +72,7 @@ class ClaimExplainer:
     def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
         self._budget = WorkBudget(sum(map(len, cluster.slices)))
-        self._evaluator = CelEvaluator(self._budget.evaluated, cluster.gates.version)
+        self._evaluator = CelEvaluator(cluster.gates.version, self._budget.evaluated)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
     def renew_budget(self) -> None:
@@ -136,7 +139,7 @@ class ClaimExplainer:
             results = [result for allocation in allocations for result in allocation.devices.results]
             # equal nodes have equal devices
             evicted += {each.remedy: each for each in evictions(self.cluster, results)}.values()
-        problems = [*caveats(self.cluster, explanation.requests), *evicted]
+        problems = [*caveats(self.cluster, explanation.claim, explanation.requests), *evicted]
         if evicted and all(evicts(self.cluster, outcome) for outcome in fitting):
             explanation = replace(explanation, outcome="evicted", not_looked_at=())
         return replace(
@@ -155,7 +158,7 @@ class ClaimExplainer:
                 claim, requests, AllocationTrials(self.cluster, self._evaluator, self._budget)
             )
         wrong, remedies = wrong_selectors(self.cluster, requests)
-        late = [*late_holders(self.cluster, holders_of(requests)), *caveats(self.cluster, requests)]
+        late = [*late_holders(self.cluster, holders_of(requests)), *caveats(self.cluster, claim, requests)]
         sentences = tuple(dict.fromkeys((*wrong, *blockers, *(each.text for each in late))))
         remedies = tuple(dict.fromkeys((*remedies, *filter(None, (each.remedy for each in late)))))
         explanation = replace(explanation, blockers=sentences, remedies=remedies)
@@ -533,11 +536,25 @@ def _nodes(judged: JudgedChoice) -> set[str]:
 _NO_EXECUTE: Final = "NoExecute"
 
 
-def caveats(cluster: ClusterView, requests: Sequence[JudgedRequest]) -> Iterator[ClaimProblem]:
-    """Yield what is special about the devices that match the requests of a claim."""
+def caveats(cluster: ClusterView, claim: ResourceClaim, requests: Sequence[JudgedRequest]) -> Iterator[ClaimProblem]:
+    """Yield what is special about a claim and the devices that match its requests."""
+    yield from _without_effect(cluster, claim)
     for judged in (judged for request in requests for judged in request.choices):
         yield from _given_whole(judged)
     yield from _repeated(cluster, requests)
+
+
+def _without_effect(cluster: ClusterView, claim: ResourceClaim) -> Iterator[ClaimProblem]:
+    """Yield the constraints that are stored, and accept all devices."""
+    if compares_values(cluster.gates):
+        return
+    for constraint in claim.spec.devices.constraints:
+        if constraint.distinct_attribute is not None and constraint.match_attribute is None:
+            yield ClaimProblem(
+                f"the constraint distinctAttribute {constraint.distinct_attribute} has no effect: kube-scheduler "
+                f"{cluster.gates.version} does not compare the values of devices",
+                "upgrade the cluster to Kubernetes 1.36, or to 1.35 with the feature gate DRAConsumableCapacity",
+            )
 
 
 def _given_whole(judged: JudgedChoice) -> Iterator[ClaimProblem]:

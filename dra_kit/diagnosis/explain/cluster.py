@@ -28,7 +28,7 @@ from dra_kit.kubernetes.resource.v1 import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from dra_kit.kubernetes.scheduler.nodes import NodeLoad, node_loads
+from dra_kit.kubernetes.scheduler.nodes import KnownRequests, NodeLoad, node_loads, pod_requests
 from dra_kit.kubernetes.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
@@ -158,7 +158,7 @@ class ClusterView:
         others = [each for each in self.documents("Pod") if _document_key(each) != key]
         self._documents = {**self._documents, "Pod": [*others, placed]}
         if node in self.loads:
-            self.loads[node].add(placed)
+            self.loads[node].add(placed, pod_requests(placed, self.gates.version))
         for claim, allocation in allocated:
             self.snapshot.allocate(allocation)
             status = ResourceClaimStatus(allocation=allocation, reserved_for=(consumer,))
@@ -224,7 +224,7 @@ class ClusterView:
     def loads(self) -> Mapping[str, NodeLoad]:
         """The nodes by name, with the requests of their pods."""
         placed = [(pod["spec"]["nodeName"], pod) for pod in self.documents("Pod") if pod["spec"].get("nodeName")]
-        return node_loads(self.documents("Node"), placed)
+        return node_loads(self.documents("Node"), placed, KnownRequests(self.gates.version))
 
     @cached_property
     def newest_slices(self) -> Mapping[tuple[str, str], Sequence[LazySlice]]:

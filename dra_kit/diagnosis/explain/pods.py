@@ -351,7 +351,7 @@ class UnscheduledPod:
         self._pod = pod
         self._loads = self._cluster.loads
         self._affinity = self._pod_affinity()
-        self._requests = pod_requests(pod)
+        self._requests = pod_requests(pod, self._cluster.gates.version)
         self._claims = list(claims)
         self._pending = [each.claim for each in _explanations(self._claims) if not each.allocated]
         cluster = self._cluster

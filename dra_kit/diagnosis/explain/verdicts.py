@@ -104,7 +104,7 @@ def provisions(
     gates: AllocatorRules,
 ) -> list[ResourceProvision]:
     """Group nodes by the claim that a pod needs there for its extended resources, the largest group first."""
-    extended = extended_resources(pod, classes)
+    extended = extended_resources(pod, classes, gates.version)
     if extended is None:
         return [ResourceProvision(frozenset(), tuple(allocatable))]
     groups: dict[frozenset[str], list[str]] = {}
@@ -128,9 +128,10 @@ def provided_resources(
     pod: ObjectView, cluster: ClusterView, allocatable: Mapping[str, Mapping[str, int]]
 ) -> Iterator[ExtendedResource]:
     """Yield what provides each extended resource of a pod, on all nodes or on the pod's node."""
-    asked = [name for name, amount in pod_requests(pod).items() if amount > 0 and _is_extended(name)]
+    version = cluster.gates.version
+    asked = [name for name, amount in pod_requests(pod, version).items() if amount > 0 and _is_extended(name)]
     classes = cluster.extended_classes
-    extended = extended_resources(pod, classes)
+    extended = extended_resources(pod, classes, version)
     providers = extended.providers if extended is not None else {}
     off_in = "" if cluster.extended_resources else cluster.version
     place = pod["spec"].get("nodeName")

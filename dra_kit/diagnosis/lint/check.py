@@ -70,9 +70,8 @@ class LintResult(Struct, frozen=True):
     objects: int
 
 
-def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) -> LintResult:
+def check(files: Iterable[SourceFile], surroundings: LintContext) -> LintResult:
     """Return all problems of YAML or JSON manifests, which may refer to each other."""
-    surroundings = surroundings or LintContext()
     order: dict[str, int] = {}
     findings: list[LintFinding] = []
     manifests: list[LintedObject] = []
@@ -81,7 +80,7 @@ def check(files: Iterable[SourceFile], surroundings: LintContext | None = None) 
         reading = read_documents(file)
         if reading.problem and not file.explicit and "{{" in file.text:
             continue  # a Helm template, not a manifest yet
-        manifests += map(lint_object, reading.documents)
+        manifests += [lint_object(document, surroundings.release.version) for document in reading.documents]
         for document in {one.number: one for one in reading.documents}.values():
             findings += [
                 finding("duplicate-key", file, place, f"{path} is twice in one mapping", help_="remove one", path=path)
@@ -288,7 +287,7 @@ class FixedFiles(Struct):
     templates: list[str] = field(default_factory=list)
 
 
-def fix_files(files: Sequence[SourceFile], surroundings: LintContext | None = None) -> FixedFiles:
+def fix_files(files: Sequence[SourceFile], surroundings: LintContext) -> FixedFiles:
     """Return files with all certain fixes; arguments as for :func:`check`."""
     made = FixedFiles(list(files))
     for _ in range(_PASSES):

@@ -213,7 +213,7 @@ class LintContext(Struct, frozen=True):
         configs: decoders of opaque configuration, by driver.
     """
 
-    release: Release = field(default_factory=Release.of)
+    release: Release
     advertised: Advertised | None = None
     classes: Mapping[str, v1.DeviceClass | None] = field(default_factory=dict)
     complete: bool = False

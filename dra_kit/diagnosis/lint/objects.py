@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct, field
@@ -26,7 +26,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import GATES, OLDEST, SUPPORTED, Release
+from dra_kit.kubernetes.release import GATES, NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import (
@@ -48,7 +48,7 @@ from dra_kit.kubernetes.resource.new_object import (
     check_new_object,
     complete_new_object,
 )
-from dra_kit.kubernetes.resource.schema.types import decode
+from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE
 from dra_kit.kubernetes.values.json import value_at
@@ -67,6 +67,7 @@ class LintedObject(Struct):
     Attributes:
         kind: as written.
         api_version: as written.
+        version: the release by which it is decoded.
         known: its kind; None if the object cannot be validated.
         content: the object as the API server completes it, in v1, with values of the right types.
         obj: the same as a model; None for kinds without one.
@@ -77,6 +78,7 @@ class LintedObject(Struct):
     document: ManifestDocument
     kind: str
     api_version: str
+    version: KubernetesVersion
     known: ManifestKind | None = None
     content: dict[str, Any] = field(default_factory=dict)
     obj: APIModel | None = None
@@ -110,19 +112,19 @@ def _text(value: Any, *keys: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def lint_object(document: ManifestDocument) -> LintedObject:
-    """Decode a document and check its structure."""
+def lint_object(document: ManifestDocument, version: KubernetesVersion) -> LintedObject:
+    """Decode a document as a release does, and check its structure."""
     body: Any = document.body
     renamed = _in_another_case(body, ("apiVersion", "kind")) if isinstance(body, Mapping) else {}
     if renamed:
         body = {**body, **{name: body[key] for name, key in renamed.items()}}
     if not document.file.explicit and not looks_like_object(body):
-        return LintedObject(document, "", "")
+        return LintedObject(document, "", "", version)
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
         problem = FieldProblem("", "not-an-object", "is not a Kubernetes object: it has neither apiVersion nor kind")
-        return LintedObject(document, "", "", problems=[problem])
+        return LintedObject(document, "", "", version, problems=[problem])
     kind, api_version = body.get("kind"), body.get("apiVersion")
-    made = LintedObject(document, str(kind), str(api_version))
+    made = LintedObject(document, str(kind), str(api_version), version)
     for name, value in (("apiVersion", api_version), ("kind", kind)):
         if not isinstance(value, str) or not value:
             where = renamed.get(name, name)
@@ -175,9 +177,7 @@ def _unknown_kind(made: LintedObject) -> Iterator[FieldProblem]:
         if version == "v1alpha2" and (spec := classic_claim_problem(made.kind, made.document.body)):
             wish += f" and spec: {spec}"
         text = f"Kubernetes {OLDEST} and newer does not serve {made.kind} in {made.api_version}"
-        yield FieldProblem(
-            "apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body)
-        )
+        yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=in_v1(made, version))
     elif kinds := [name for name, each in KINDS.items() if _is_in_another_case(made, name, each)]:
         wish, sure = f'did you mean "{kinds[0]}"?', (Rewrite("kind", kinds[0]),)
         yield FieldProblem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish, remedies=sure)
@@ -210,7 +210,7 @@ def _served(kind: str, release: Release) -> tuple[str, ...]:
     return tuple(map(served.api_version, served.types)) if not served.gate or served.gate in release else ()
 
 
-def _is_on(kind: str, api_version: str, release: Release) -> bool:
+def is_on(kind: str, api_version: str, release: Release) -> bool:
     """Return whether an API server serves a version that it can serve by default, or with its alpha features."""
     if api_version == V1 and kind in _IN_V1:
         return True
@@ -234,7 +234,7 @@ def unserved(kind: str, api_version: str, release: Release) -> str | None:
     if api_version in served:
         return None
     since = next((each for each in SUPPORTED if api_version in _served(kind, Release.alpha(each))), None)
-    on = [one for one in served if _is_on(kind, one, release)]
+    on = [one for one in served if is_on(kind, one, release)]
     if served:
         return f"write apiVersion: {(on or served)[0]}"
     return f"it exists since Kubernetes {since}" if since else ""
@@ -247,12 +247,12 @@ def version_problems(manifest: LintedObject, release: Release) -> Iterator[Field
         return  # of another group, or served by all releases
     served = _served(kind, release)
     if (wish := unserved(kind, version, release)) is not None:
-        sure = in_v1(kind, version.rpartition("/")[2], manifest.document.body) if V1 in served else ()
+        sure = in_v1(manifest, version.rpartition("/")[2]) if V1 in served else ()
         text = f"an API server does not serve {kind} in {version}"
         yield FieldProblem("apiVersion", "unknown-kind", text, wish, remedies=sure)
-    elif version != served[0] and (_is_on(kind, served[0], release) or not _is_on(kind, version, release)):
+    elif version != served[0] and (is_on(kind, served[0], release) or not is_on(kind, version, release)):
         yield _deprecated(manifest, served[0])  # unless the newer one is off, and this one is on
-    elif not _is_on(kind, version, release):
+    elif not is_on(kind, version, release):
         text = f"{version} is off by default: an API server serves it only with --runtime-config={version}=true"
         yield FieldProblem("apiVersion", "version-off", text)
 
@@ -261,7 +261,7 @@ def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
     version = manifest.api_version.rpartition("/")[2]
     wish = f"write apiVersion: {newest}"
     if version == "v1beta1":
-        cleaned, _ = check_structure(manifest.document.body, f"resource/{version}.{manifest.kind}")
+        cleaned, _ = check_structure(manifest.document.body, f"resource/{version}.{manifest.kind}", manifest.version)
         requests = requests_of_v1(manifest.kind, to_v1(cleaned, manifest.kind, manifest.api_version))
         wish += (
             f" and requests: {requests}"
@@ -274,16 +274,17 @@ def _deprecated(manifest: LintedObject, newest: str) -> FieldProblem:
         f"{manifest.api_version} is deprecated: an API server serves it only with "
         f"--runtime-config={manifest.api_version}=true{gone}"
     )
-    sure = in_v1(manifest.kind, version, manifest.document.body)
+    sure = in_v1(manifest, version)
     return FieldProblem("apiVersion", "deprecated-version", text, wish, remedies=sure)
 
 
 def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) -> None:
     type_name = known.types[made.api_version]
-    cleaned, problems = check_structure(body, type_name)
+    cleaned, problems = check_structure(body, type_name, made.version)
     made.problems += problems
     made.known = known
-    made.content = complete_new_object(decode(cleaned, type_name), known)
+    content = decode(cleaned, type_name, StrictDecoding(made.version, fields=NEWEST))  # gates decide about newer fields
+    made.content = complete_new_object(content, known, made.version)
     assert known.model is not None  # noqa: S101 - kinds of resource.k8s.io have one
     made.obj = known.model.model_validate(made.content)
 
@@ -298,7 +299,9 @@ def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind
     where = ""
     if known.part:
         metadata = body.get("metadata")
-        metadata, made.problems = check_structure({} if metadata is None else metadata, _METADATA, "metadata")
+        metadata, made.problems = check_structure(
+            {} if metadata is None else metadata, _METADATA, made.version, "metadata"
+        )
         for name in known.part:
             for key in _OF_PODS & part.keys() if isinstance(part, Mapping) else ():
                 wish = f"it belongs deeper: {'.'.join(known.pod)}.{key}"
@@ -314,20 +317,20 @@ def _decode_pod(made: LintedObject, body: Mapping[str, Any], known: ManifestKind
     if part is None:
         return
     type_name = known.types[made.api_version]
-    cleaned, problems = check_structure(part, type_name, where)
+    cleaned, problems = check_structure(part, type_name, made.version, where)
     made.problems += problems
     spec = value_at(cleaned, known.pod[len(known.part) :])
     if spec is None and problems:
         return
     made.known = known
     made.pods = (PodTemplate(".".join(known.pod), spec or {}),)
-    content: Any = decode(cleaned, type_name)
+    content: Any = decode(cleaned, type_name, made.version)
     for key in reversed(known.part):
         content = {key: content}
     head = {"apiVersion": made.api_version, "kind": made.kind}
     if known.part:
-        head["metadata"] = decode(metadata or {}, _METADATA)
-    made.content = complete_new_object({**content, **head}, known)
+        head["metadata"] = decode(metadata or {}, _METADATA, made.version)
+    made.content = complete_new_object({**content, **head}, known, made.version)
 
 
 def _decode_templates(made: LintedObject, body: Mapping[str, Any]) -> None:
@@ -335,7 +338,7 @@ def _decode_templates(made: LintedObject, body: Mapping[str, Any]) -> None:
     pods = []
     for template in pod_templates(body):
         prefix = template.path if template.is_embedded else ""
-        cleaned, problems = check_structure(template.spec, _POD_SPEC, prefix)
+        cleaned, problems = check_structure(template.spec, _POD_SPEC, made.version, prefix)
         for problem in filter(partial(_is_about_claims, prefix), problems):
             if template.is_embedded:
                 made.problems.append(problem)
@@ -359,12 +362,12 @@ def _is_about_claims(path: str, problem: FieldProblem) -> bool:
     return misspelt or _OF_CLAIMS.match(below) is not None
 
 
-def _template_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
+def template_problems(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]:
     """Yield the errors of an API server about the claims of the pods of a custom resource."""
     for template in manifest.pods:
         errors = [
             replace(error, path=template.place(error.path.removeprefix("spec.")))
-            for error in validate_pod_spec(decode(template.spec, _POD_SPEC))
+            for error in validate_pod_spec(decode(template.spec, _POD_SPEC, release.version), release)
             if _OF_CLAIMS.match(error.path.removeprefix("spec.")) and not _is_reference(error)
         ]
         yield from _problems(manifest, errors, {}, release)
@@ -422,20 +425,21 @@ def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
     return _shown(requests) if kind.startswith("ResourceClaim") and requests else ""
 
 
-def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...]:
+def in_v1(manifest: LintedObject, version: str) -> tuple[Remedy, ...]:
     """Return the changes that convert an object of an older version to v1; empty unless v1 has all its fields.
 
     Taint rules are in v1 only since Kubernetes 1.37, and are not converted.
     """
+    kind, body, release = manifest.kind, manifest.document.body, manifest.version
     if kind not in _IN_V1 or version not in _LIKE_V1BETA1 | {"v1beta2"}:
         return ()
     rewrite = Rewrite("apiVersion", V1)
-    if not check_structure(body, f"resource/v1.{kind}")[1]:
+    if not check_structure(body, f"resource/v1.{kind}", release)[1]:
         # true for v1beta2, for all classes, and for v1 content with an older apiVersion
         return (rewrite,)
-    if version not in _LIKE_V1BETA1 or check_structure(body, f"resource/v1beta1.{kind}")[1]:
+    if version not in _LIKE_V1BETA1 or check_structure(body, f"resource/v1beta1.{kind}", release)[1]:
         return ()
-    if check_structure(to_v1(dict(body), kind, V1BETA1), f"resource/v1.{kind}")[1]:
+    if check_structure(to_v1(dict(body), kind, V1BETA1), f"resource/v1.{kind}", release)[1]:
         return ()
     moves: list[Remedy] = []
     path = ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", *(() if kind == "ResourceSlice" else ("requests",)))
@@ -465,7 +469,7 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
     CEL expressions and references from pods to claims are left to more precise rules.
     """
     if manifest.known is None:
-        yield from _template_problems(manifest, release)
+        yield from template_problems(manifest, release)
         return
     yield from version_problems(manifest, release)
     answered = check_new_object(manifest.content, manifest.known, release)
@@ -473,12 +477,12 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
     needs = _NeededGates({}, {})
     if manifest.obj is not None:
         needs = _needed_gates(manifest, release, answered)
-        for path in _dropped_paths(manifest, answered):
+        for path in dropped_paths(manifest, answered):
             gate = needs.fields.get(path, "")
             caused = [one for one in errors if needs.errors.get(one.path) == gate and _is_below(path, one.path)]
             errors = tuple(one for one in errors if one not in caused)
             yield _dropped(path, gate, release, is_rejected=bool(caused))
-        for path, gate in _ignored_paths(manifest, answered, release):
+        for path, gate in ignored_paths(manifest, answered, release):
             shown = f"{_field_of(path)} needs Kubernetes {GATES[gate].need(gate)}"
             text = f"an API server stores this field, but it has no effect: {shown}"
             yield FieldProblem(path, "feature-gate", text, _switch(gate, release), key=True)
@@ -487,33 +491,7 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
     yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors, release)
 
 
-AdmissionVerdict: TypeAlias = Literal["yes", "drops", "ignores", "no"]
-"""Whether an API server stores an object as written, without some fields, with fields without effect, or rejects it."""
-_REJECTED: Final = frozenset({"invalid-value", "not-an-object", "unknown-field", "unknown-kind", "wrong-type"})
-"""Rules about objects that an API server rejects."""
-
-
-def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict | None:
-    """Return what an API server of this release does with an object, without other objects.
-
-    None for an object of another kind without known mistakes.
-    """
-    if manifest.known is None:
-        problems = (*manifest.problems, *_template_problems(manifest, release))
-        return "no" if any(problem.rule in _REJECTED for problem in problems) else None
-    if any(problem.rule in _REJECTED for problem in (*manifest.problems, *version_problems(manifest, release))):
-        return "no"
-    if manifest.obj is not None and not _is_on(manifest.kind, manifest.api_version, release):
-        return "no"
-    answered = check_new_object(manifest.content, manifest.known, release)
-    if answered.errors:
-        return "no"
-    if any(True for _ in _dropped_paths(manifest, answered)):
-        return "drops"
-    return "ignores" if any(True for _ in _ignored_paths(manifest, answered, release)) else "yes"
-
-
-def _ignored_paths(manifest: LintedObject, answered: NewObjectResult, release: Release) -> Iterator[tuple[str, str]]:
+def ignored_paths(manifest: LintedObject, answered: NewObjectResult, release: Release) -> Iterator[tuple[str, str]]:
     """Yield the written fields that an API server stores, but that have no effect, and the gate that is off."""
     for gate, rest in ignored_fields(answered.stored, release) if manifest.obj is not None else ():
         for path in missing_fields(answered.stored, rest):
@@ -521,7 +499,7 @@ def _ignored_paths(manifest: LintedObject, answered: NewObjectResult, release: R
                 yield path, gate
 
 
-def _dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterator[str]:
+def dropped_paths(manifest: LintedObject, answered: NewObjectResult) -> Iterator[str]:
     """Yield the written fields that an API server drops, without those below them."""
     if manifest.obj is None:
         return

@@ -5,22 +5,57 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from dra_kit.diagnosis.lint.check import LintResult, check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
-from dra_kit.diagnosis.lint.objects import AdmissionVerdict, LintedObject, judge_admission, lint_object
+from dra_kit.diagnosis.lint.objects import (
+    LintedObject,
+    dropped_paths,
+    ignored_paths,
+    is_on,
+    lint_object,
+    template_problems,
+    version_problems,
+)
 from dra_kit.kubernetes.manifests.documents import ReadResult, SourceFile, read_documents
 from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.resource.new_object import check_new_object
 from dra_kit.text import align_columns, counted, escape_unprintable, shorten
 
 _WIDEST: Final = 72
 """Bytes of the name of an object in a table."""
 _LONGEST: Final = 40
 """Objects in a table."""
+
+
+AdmissionVerdict: TypeAlias = Literal["yes", "drops", "ignores", "no"]
+"""Whether an API server stores an object as written, without some fields, with fields without effect, or rejects it."""
+_REJECTED: Final = frozenset({"invalid-value", "not-an-object", "unknown-field", "unknown-kind", "wrong-type"})
+"""Rules about objects that an API server rejects."""
+
+
+def judge_admission(manifest: LintedObject, release: Release) -> AdmissionVerdict | None:
+    """Return what an API server of this release does with an object, without other objects.
+
+    None for an object of another kind without known mistakes.
+    """
+    if manifest.known is None:
+        problems = (*manifest.problems, *template_problems(manifest, release))
+        return "no" if any(problem.rule in _REJECTED for problem in problems) else None
+    if any(problem.rule in _REJECTED for problem in (*manifest.problems, *version_problems(manifest, release))):
+        return "no"
+    if manifest.obj is not None and not is_on(manifest.kind, manifest.api_version, release):
+        return "no"
+    answered = check_new_object(manifest.content, manifest.known, release)
+    if answered.errors:
+        return "no"
+    if any(True for _ in dropped_paths(manifest, answered)):
+        return "drops"
+    return "ignores" if any(True for _ in ignored_paths(manifest, answered, release)) else "yes"
 
 
 class ObjectOnReleases(Struct, frozen=True):
@@ -52,14 +87,12 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
         reading = read_documents(file)
         if _is_template(file, reading):
             continue
-        for made in map(lint_object, reading.documents):
-            verdicts: dict[KubernetesVersion, AdmissionVerdict] = {
-                release.version: verdict
-                for release in releases if (verdict := judge_admission(made, release)) is not None
-            }  # fmt: skip
-            if verdicts:
-                others: dict[KubernetesVersion, AdmissionVerdict] = {release.version: "yes" for release in releases}
-                found.append(ObjectOnReleases(file.name, _title(made), others | verdicts))
+        for document in reading.documents:
+            judged = [(lint_object(document, release.version), release) for release in releases]
+            verdicts = {release.version: judge_admission(made, release) for made, release in judged}
+            if any(verdicts.values()):
+                known = {version: verdict or "yes" for version, verdict in verdicts.items()}
+                found.append(ObjectOnReleases(file.name, _title(judged[0][0]), known))
         if reading.problem:
             found.append(ObjectOnReleases(file.name, "cannot be read", {each.version: "no" for each in releases}))
     return found

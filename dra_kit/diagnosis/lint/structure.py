@@ -16,13 +16,15 @@ import msgspec
 from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
+from dra_kit.kubernetes.release import NEWEST, SUPPORTED, KubernetesVersion
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
-    READERS,
+    SCALARS,
     SchemaType,
     TypeMismatch,
     item_type,
+    read_scalar,
     struct,
     zero,
 )
@@ -34,6 +36,8 @@ _ELSEWHERE: Final = {
     "source": "since Kubernetes 1.31 its fields are in the entry itself",
 }
 _PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")
+_GATED: Final = "resource/"
+"""Begins the names of types all of whose newer fields depend on feature gates."""
 _MANY: Final = 20
 """Fields of a type from which on they are listed only if nothing else can be said."""
 _TRUTH: Final = {"true": True, "false": False}
@@ -129,13 +133,23 @@ def correction(path: str, value: object, accepted: Iterable[object]) -> tuple[Re
     return (Rewrite(path, intended),) if intended else ()
 
 
-def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[FieldProblem]]:
+def check_structure(
+    value: Any, type_name: str, version: KubernetesVersion, path: str = ""
+) -> tuple[Any, list[FieldProblem]]:
     """Return an object, or the part of it at a path, without nulls and invalid parts, and its structural problems.
 
-    Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored.
+    Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored. Newer fields of
+    resource.k8s.io are no problem here: all depend on feature gates, which an older release lacks.
     """
-    problems: list[FieldProblem] = []
-    return _cleaned(value, type_name, path, problems, None), problems
+    check = _Check(version, [])
+    return _cleaned(value, type_name, path, check, None), check.problems
+
+
+class _Check(Struct, frozen=True):
+    """A check by the fields of a release, and the problems that it has found so far."""
+
+    version: KubernetesVersion
+    problems: list[FieldProblem]
 
 
 def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
@@ -148,43 +162,46 @@ def is_misspelt(problems: Iterable[FieldProblem], path: str) -> bool:
     return False
 
 
-def _cleaned(value: Any, type_name: str, path: str, problems: list[FieldProblem], above: Level | None) -> Any:
+def _cleaned(value: Any, type_name: str, path: str, check: _Check, above: Level | None) -> Any:
     """Return the valid parts of a value; None if the value does not fit its type."""
-    if type_name in READERS:
-        problem = _misfit(value, type_name, path)
+    version, problems = check.version, check.problems
+    if type_name in SCALARS:
+        problem = _misfit(value, type_name, version, path)
         if problem is not None:
             problems.append(problem)
             return None
         return value
     if type_name.startswith(LIST):
         if not isinstance(value, list):
-            sure = (Enlist(path),) if _may_be(value, item_type(type_name)) else ()
+            sure = (Enlist(path),) if _may_be(value, item_type(type_name), version) else ()
             text = f"must be a list, not {short_json(value)}"
-            problems.append(FieldProblem(path, "wrong-type", text, as_list(value, type_name), key=True, remedies=sure))
+            problems.append(
+                FieldProblem(path, "wrong-type", text, as_list(value, type_name, version), key=True, remedies=sure)
+            )
             return None
         below = item_type(type_name)
-        return [_item(item, below, f"{path}[{index}]", problems, above) for index, item in enumerate(value)]
+        return [_item(item, below, f"{path}[{index}]", check, above) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
         wanted = "a map" if type_name.startswith(MAP) else "an object"
         text = f"must be {wanted}, not {short_json(value)}"
-        problems.append(FieldProblem(path, "wrong-type", text, as_object(value, type_name), key=True))
+        problems.append(FieldProblem(path, "wrong-type", text, as_object(value, type_name, version), key=True))
         return None
     if type_name.startswith(MAP):
         below = item_type(type_name)
-        return {key: _item(item, below, f"{path}[{key}]", problems, above) for key, item in value.items()}
-    known = struct(type_name)
-    assert known is not None  # noqa: S101 - the table has no other types
-    return _fields(value, known, Level(path, type_name, above), problems)
+        return {key: _item(item, below, f"{path}[{key}]", check, above) for key, item in value.items()}
+    return _fields(value, Level(path, type_name, version, above), check)
 
 
-def _item(value: Any, type_name: str, path: str, problems: list[FieldProblem], above: Level | None) -> Any:
+def _item(value: Any, type_name: str, path: str, check: _Check, above: Level | None) -> Any:
     """Return an item of a list or map; an invalid item becomes a zero value, so that others retain their positions."""
-    cleaned = None if value is None else _cleaned(value, type_name, path, problems, above)
-    return zero(type_name) if cleaned is None else cleaned
+    cleaned = None if value is None else _cleaned(value, type_name, path, check, above)
+    return zero(type_name, check.version) if cleaned is None else cleaned
 
 
-def _fields(value: Mapping[str, Any], known: SchemaType, level: Level, problems: list[FieldProblem]) -> dict[str, Any]:
+def _fields(value: Mapping[str, Any], level: Level, check: _Check) -> dict[str, Any]:
     made = {}
+    known = struct(level.type, NEWEST if level.type.startswith(_GATED) else level.version)
+    assert known is not None  # noqa: S101 - the table has no other types
     for key, item in value.items():
         where = level.field(key)
         if where == STATUS:
@@ -192,10 +209,10 @@ def _fields(value: Mapping[str, Any], known: SchemaType, level: Level, problems:
         name: str | None = key
         if key not in known.fields:
             name = in_right_case(key, value, known.fields)  # its value is checked under the right name
-            found = _unknown(key, value, known, level) if name is None else in_another_case(where, name, key)
-            problems.append(found)
+            found = _unknown(key, value, level) if name is None else in_another_case(where, name, key)
+            check.problems.append(found)
         if name is not None and item is not None:
-            cleaned = _cleaned(item, known.fields[name].type, where, problems, level)
+            cleaned = _cleaned(item, known.fields[name].type, where, check, level)
             if cleaned is not None:
                 made[name] = cleaned
     return made
@@ -221,19 +238,19 @@ _RESOURCES: Final = re.compile(r"(.*\.resources)\.(limits|requests)\[(\w*[cC]lai
 """Claims among the quantities of a container."""
 
 
-def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
+def _misfit(value: Any, type_name: str, version: KubernetesVersion, path: str) -> FieldProblem | None:
     try:
-        READERS[type_name](value)
+        read_scalar(value, type_name, version)
     except TypeMismatch as error:
         wanted = _WANTED[type_name]
         if isinstance(value, str) and type_name in _WRITTEN:
             return FieldProblem(path, "wrong-type", str(error))
         plain = _plain(value) if type_name != "string" else None
-        wish = f"write it without quotes: {value}" if plain is not None and _is_valid(plain, type_name) else ""
+        wish = f"write it without quotes: {value}" if plain is not None and _is_valid(plain, type_name, version) else ""
         quoted = type_name == "string" and isinstance(value, bool | int | float)
         sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
         inner = _inner_scalar(value)
-        if inner is not None and _is_valid(inner, type_name):
+        if inner is not None and _is_valid(inner, type_name, version):
             wish = f"write the value itself: {_shown(inner)}"
         if isinstance(value, list) and (resources := _RESOURCES.match(path)):
             wish = f"write the names of claims at {resources[1]}.claims: [{{name: <claim>}}]"
@@ -242,8 +259,8 @@ def _misfit(value: Any, type_name: str, path: str) -> FieldProblem | None:
     return None
 
 
-def _is_valid(value: Any, type_name: str) -> bool:
-    return not check_structure(value, type_name)[1]
+def _is_valid(value: Any, type_name: str, version: KubernetesVersion) -> bool:
+    return not check_structure(value, type_name, version)[1]
 
 
 def _inner_scalar(value: Any) -> Any:
@@ -261,10 +278,10 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def as_object(value: Any, type_name: str) -> str:
+def as_object(value: Any, type_name: str, version: KubernetesVersion) -> str:
     """Return how to write a scalar or list as the object or map of a type; empty if that is unknown."""
     if isinstance(value, list):
-        return _list_as_object(value, type_name)
+        return _list_as_object(value, type_name, version)
     if isinstance(value, Mapping) or type_name.startswith(MAP):
         return ""
     match type_name.rpartition(".")[2]:
@@ -287,21 +304,22 @@ def as_object(value: Any, type_name: str) -> str:
             return f"write {{key: {_shown(value)}, effect: NoSchedule}}"
         case "Toleration" | "DeviceToleration":
             return f"write {{key: {_shown(value)}, operator: Exists}}"
-    known = struct(type_name)
+    known = struct(type_name, version)
     fields = known.fields if known is not None else {}
-    # the field that an object of this type is mostly written for
-    name = next((name for name in ("name", "value") if name in fields and _is_valid(value, fields[name].type)), None)
+    # the fields that an object of this type is mostly written for
+    written = (name for name in ("name", "value") if name in fields and _is_valid(value, fields[name].type, version))
+    name = next(written, None)
     return f"write {{{name}: {_shown(value)}}}" if name is not None else ""
 
 
-def _list_as_object(value: list[Any], type_name: str) -> str:
-    known = None if type_name.startswith(MAP) else struct(type_name)
+def _list_as_object(value: list[Any], type_name: str, version: KubernetesVersion) -> str:
+    known = None if type_name.startswith(MAP) else struct(type_name, version)
     if known is None:
         named = bool(value) and all(isinstance(item, Mapping) and "name" in item for item in value)
         return "write each item as <name>: {…}" if named else ""
     if len(value) == 1 and isinstance(value[0], Mapping) and value[0] and value[0].keys() <= known.fields.keys():
         return "write the object without '- '"
-    fields = [name for name, entry in known.fields.items() if value and may_have(value, entry.type)]
+    fields = [name for name, entry in known.fields.items() if value and may_have(value, entry.type, version)]
     return f"write the list in the field {fields[0]}" if len(fields) == 1 else ""
 
 
@@ -317,9 +335,9 @@ def _attribute_type(value: Any) -> str:
     return "version"
 
 
-def as_list(value: Any, type_name: str) -> str:
+def as_list(value: Any, type_name: str, version: KubernetesVersion) -> str:
     """Return how to write an object or scalar as the list of a type; empty if that is unknown."""
-    below = struct(item_type(type_name)) if not item_type(type_name).startswith((LIST, MAP)) else None
+    below = struct(item_type(type_name), version) if not item_type(type_name).startswith((LIST, MAP)) else None
     if isinstance(value, Mapping):
         names = below is not None and "name" in below.fields and value and not value.keys() & below.fields.keys()
         if names and all(isinstance(item, Mapping) for item in value.values()):
@@ -328,8 +346,8 @@ def as_list(value: Any, type_name: str) -> str:
             return f"write the names as items: [{{name: {_shown(next(iter(value)))}}}]"
         return "begin each item with '- '"
     if below is None:
-        return f"write [{_shown(value)}]" if _is_valid(value, item_type(type_name)) else ""
-    item = as_object(value, below.name).removeprefix("write ")
+        return f"write [{_shown(value)}]" if _is_valid(value, item_type(type_name), version) else ""
+    item = as_object(value, below.name, version).removeprefix("write ")
     return f"write [{item}]" if item.startswith("{") and item.endswith("}") else ""
 
 
@@ -342,24 +360,26 @@ def _plain(value: Any) -> int | bool | None:
     return int(value) if _INTEGER.fullmatch(value) else None
 
 
-def _may_be(value: Any, type_name: str) -> bool:
+def _may_be(value: Any, type_name: str, version: KubernetesVersion) -> bool:
     """Return whether a value fits a type once its certain mistakes are fixed."""
-    return all(problem.remedies for problem in check_structure(value, type_name)[1])
+    return all(problem.remedies for problem in check_structure(value, type_name, version)[1])
 
 
-def _unknown(key: str, holder: Mapping[str, Any], known: SchemaType, level: Level) -> FieldProblem:
-    path = level.field(key)
+def _unknown(key: str, holder: Mapping[str, Any], level: Level) -> FieldProblem:
+    path, known = level.field(key), level.known
     parent = path.removesuffix(key)
     # a field one level too high is more likely than a similar name
-    below = _below(key, known)
+    below = _below(key, level)
     near = probable_names(key, known.fields)
     instead = ""
     sure: tuple[Remedy, ...] = ()
     if old := replacement(key, holder[key], level):
         wish = old
+    elif (since := _first_release(key, level.type)) is not None:
+        wish = f"it exists since Kubernetes {since}; remove it, or upgrade the cluster"
     elif len(below) == 1:
         wish, instead = f"it belongs one level deeper: {below[0]}.{key}", f"{parent}{below[0]}.{key}"
-        sure = _enclosed(parent.removesuffix("."), below[0], known, holder)
+        sure = _enclosed(parent.removesuffix("."), below[0], level, holder)
     elif key in _ELSEWHERE:
         wish = _ELSEWHERE[key]
         if isinstance(holder[key], Mapping) and holder[key].keys() <= known.fields.keys():
@@ -367,23 +387,29 @@ def _unknown(key: str, holder: Mapping[str, Any], known: SchemaType, level: Leve
     elif near:
         wish, instead = suggest_names(key, known.fields), parent + near[0]
         name = unambiguous_correction(key, known.fields)
-        if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type):
+        if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type, level.version):
             sure = (Rename(path, name),)
-    elif _may_be_value(key, holder, known):
+    elif _may_be_value(key, holder, level):
         wish, instead = 'did you mean "value"?', f"{parent}value"
     elif key == "value" and level.type.endswith(".DeviceAttribute"):
         wish = f"write {_attribute_type(holder[key])}: {_shown(holder[key])}"
     else:
-        wish, instead = _placed(key, holder, known, level), f"{parent}name" if _is_named(key, holder, known) else ""
+        wish, instead = _placed(key, holder, level), f"{parent}name" if _is_named(key, holder, known) else ""
     return FieldProblem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
 
 
-def _placed(key: str, holder: Mapping[str, Any], known: SchemaType, level: Level) -> str:
+def _first_release(key: str, type_name: str) -> KubernetesVersion | None:
+    """Return the first release in which a type has a field; None if none of them has."""
+    types = ((version, struct(type_name, version)) for version in SUPPORTED)
+    return next((version for version, known in types if known is not None and key in known.fields), None)
+
+
+def _placed(key: str, holder: Mapping[str, Any], level: Level) -> str:
     """Return where a field belongs that is not similar to another one, or which fields are known."""
-    value = holder[key]
+    value, known = holder[key], level.known
     if _is_named(key, holder, known):
         return f"write name: {key}, and its fields beside it"
-    if wish := level_to_add(key, value, known) or level_to_remove(key, value, known, level):
+    if wish := level_to_add(key, value, level) or level_to_remove(key, value, level):
         return wish
     if wish := other_place(key, value, level):
         return wish
@@ -400,35 +426,39 @@ def _is_named(key: str, holder: Mapping[str, Any], known: SchemaType) -> bool:
     return has_fields and "name" in known.fields and "name" not in {*holder, *value}
 
 
-def _may_be_value(key: str, holder: Mapping[str, Any], known: SchemaType) -> bool:
+def _may_be_value(key: str, holder: Mapping[str, Any], level: Level) -> bool:
     """Return whether a field is probably the misnamed ``value`` of an object that has little else."""
+    known = level.known
     if "value" not in known.fields or "value" in holder or len(known.fields) > 2:
         return False
-    return not isinstance(holder[key], Mapping) and _is_valid(holder[key], known.fields["value"].type)
+    return not isinstance(holder[key], Mapping) and _is_valid(holder[key], known.fields["value"].type, level.version)
 
 
-def _below(key: str, known: SchemaType) -> list[str]:
+def _below(key: str, level: Level) -> list[str]:
     """Return the fields that contain a field of that name."""
-    inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != STATUS}
+    fields = level.known.fields.items()
+    inner = {name: struct(entry.type, level.version) for name, entry in fields if name != STATUS}
     return [name for name, found in inner.items() if found is not None and key in found.fields]
 
 
-def _enclosed(path: str, under: str, known: SchemaType, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
+def _enclosed(path: str, under: str, level: Level, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
     """Return the remedy that moves all misplaced fields into the field they belong to, if they fit there."""
-    moved = [key for key in holder if key not in known.fields and _below(key, known) == [under]]
+    known, version = level.known, level.version
+    moved = [key for key in holder if key not in known.fields and _below(key, level) == [under]]
     if any(unambiguous_correction(key, known.fields) == under for key in holder):
         return ()  # that field is renamed first
     whole = holder.get(under)
     inner = whole if isinstance(whole, Mapping) else {}
-    found = struct(known.fields[under].type)
+    found = struct(known.fields[under].type, version)
     fits = found is not None and all(
-        holder[key] is not None and key not in inner and _may_be(holder[key], found.fields[key].type) for key in moved
+        holder[key] is not None and key not in inner and _may_be(holder[key], found.fields[key].type, version)
+        for key in moved
     )
     return (Enclose(path, tuple(moved), under),) if fits and (whole is None or inner) else ()
 
 
-def _is_of_wrong_type(value: Any, type_name: str) -> bool:
-    return any(problem.rule == "wrong-type" for problem in check_structure(value, type_name)[1])
+def _is_of_wrong_type(value: Any, type_name: str, version: KubernetesVersion) -> bool:
+    return any(problem.rule == "wrong-type" for problem in check_structure(value, type_name, version)[1])
 
 
 STATUS: Final = "status"
@@ -464,12 +494,21 @@ class Level(Struct, frozen=True):
     Attributes:
         path: its path in the document.
         type: the name of its type.
+        version: the release whose fields are known.
         above: the object that contains it; None for the whole document or the known part of it.
     """
 
     path: str
     type: str
+    version: KubernetesVersion
     above: Level | None = None
+
+    @property
+    def known(self) -> SchemaType:
+        """Its type, with the fields that the release has."""
+        known = struct(self.type, self.version)
+        assert known is not None  # noqa: S101 - the table has no other types
+        return known
 
     @property
     def root(self) -> Level:
@@ -506,12 +545,12 @@ def other_place(key: str, value: Any, level: Level) -> str:
 def other_kind(key: str, value: Any, level: Level) -> str:
     """Return which other kind has a field, and where; empty if none has it."""
     folded = _folded(key)
-    if folded in _USUAL or folded in fields_below(level.root.type):
+    if folded in _USUAL or folded in fields_below(level.root.type, level.version):
         return ""
     found = [
-        (not may_have(value, places[0].type), f"{places[0].name} is a field of {noun}: {places[0].path}")
+        (not may_have(value, places[0].type, level.version), f"{places[0].name} is a field of {noun}: {places[0].path}")
         for noun, type_name in _OTHER_KINDS.items()
-        if (places := fields_below(type_name).get(folded))
+        if (places := fields_below(type_name, level.version).get(folded))
     ]
     return min(found, key=lambda one: one[0])[1] if found else ""
 
@@ -539,21 +578,16 @@ class FieldPlace(Struct, frozen=True):
 
 
 @cache
-def fields_below(type_name: str) -> Mapping[str, tuple[FieldPlace, ...]]:
+def fields_below(type_name: str, version: KubernetesVersion) -> Mapping[str, tuple[FieldPlace, ...]]:
     """Return the fields of a type and of the types in it, by lower-case name, the usual and least deep ones first."""
     found: dict[str, list[FieldPlace]] = {}
-    for place in _all_below(type_name):
+    for place in _walk(type_name, version, "", ()):
         found.setdefault(_folded(place.name), []).append(place)
     return {name: tuple(sorted(places, key=lambda one: (one.is_rare, one.depth))) for name, places in found.items()}
 
 
-@cache
-def _all_below(type_name: str) -> tuple[FieldPlace, ...]:
-    return tuple(_walk(type_name, "", ()))
-
-
-def _walk(type_name: str, path: str, above: tuple[str, ...]) -> Iterator[FieldPlace]:
-    known = struct(type_name)
+def _walk(type_name: str, version: KubernetesVersion, path: str, above: tuple[str, ...]) -> Iterator[FieldPlace]:
+    known = struct(type_name, version)
     if known is None or type_name in above or len(above) >= _DEPTH:
         return
     for name, entry in known.fields.items():
@@ -564,8 +598,8 @@ def _walk(type_name: str, path: str, above: tuple[str, ...]) -> Iterator[FieldPl
             below, marks = item_type(below), f"{marks}[]"
         where = f"{path}.{name}" if path else name
         yield FieldPlace(where, entry.type)
-        if below not in READERS and below != "meta/v1.ObjectMeta":
-            yield from _walk(below, f"{where}{marks}", (*above, type_name))
+        if below not in SCALARS and below != "meta/v1.ObjectMeta":
+            yield from _walk(below, version, f"{where}{marks}", (*above, type_name))
 
 
 def _folded(key: str) -> str:
@@ -573,26 +607,26 @@ def _folded(key: str) -> str:
 
 
 def _deeper(key: str, value: Any, level: Level) -> str:
-    return _at(level, _candidates(key, value, level.type))
+    return _at(level, _candidates(key, value, level))
 
 
 def _higher(key: str, value: Any, level: Level) -> str:
     above = level.above
     while above is not None:
-        known = struct(above.type)
-        for name, entry in known.fields.items() if known is not None else ():
-            if _folded(name) == _folded(key) and may_have(value, entry.type):
+        for name, entry in above.known.fields.items():
+            if _folded(name) == _folded(key) and may_have(value, entry.type, above.version):
                 return f"it belongs higher: {above.field(name)}"
         above = above.above
     return ""
 
 
 def _elsewhere(key: str, value: Any, level: Level) -> str:
-    return _at(level.root, _candidates(key, value, level.root.type))
+    return _at(level.root, _candidates(key, value, level.root))
 
 
-def _candidates(key: str, value: Any, type_name: str) -> Sequence[FieldPlace]:
-    found = [place for place in fields_below(type_name).get(_folded(key), ()) if may_have(value, place.type)]
+def _candidates(key: str, value: Any, level: Level) -> Sequence[FieldPlace]:
+    places = fields_below(level.type, level.version).get(_folded(key), ())
+    found = [place for place in places if may_have(value, place.type, level.version)]
     return [place for place in found if (place.is_rare, place.depth) == (found[0].is_rare, found[0].depth)]
 
 
@@ -602,15 +636,15 @@ def _at(level: Level, places: Sequence[FieldPlace]) -> str:
     return f"it belongs deeper: {' or '.join(level.field(place.path) for place in places)}"
 
 
-def may_have(value: Any, type_name: str) -> bool:
+def may_have(value: Any, type_name: str, version: KubernetesVersion) -> bool:
     """Return whether a value has the form of a type: a list, an object with some of its fields, or a scalar."""
     if type_name.startswith(LIST):
-        return isinstance(value, list) and all(may_have(item, item_type(type_name)) for item in value[:1])
+        return isinstance(value, list) and all(may_have(item, item_type(type_name), version) for item in value[:1])
     if type_name.startswith(MAP):
         return isinstance(value, Mapping) and all(
-            may_have(item, item_type(type_name)) for item in list(value.values())[:1]
+            may_have(item, item_type(type_name), version) for item in list(value.values())[:1]
         )
-    known = struct(type_name) if type_name not in READERS else None
+    known = struct(type_name, version) if type_name not in SCALARS else None
     if known is None:
         return not isinstance(value, list | Mapping)
     return isinstance(value, Mapping) and (not value or any(key in known.fields for key in value))
@@ -620,7 +654,9 @@ def _replacements(level: Level) -> Mapping[str, str]:
     """Return what replaces old and frequent wrong names in an object, by lower-case name."""
     root = level.root
     if level.kind in _CLAIMS:
-        of_class, parameters = (fields_below(root.type)[name][0].path for name in ("deviceclassname", "parameters"))
+        of_class, parameters = (
+            fields_below(root.type, level.version)[name][0].path for name in ("deviceclassname", "parameters")
+        )
         return {
             **dict.fromkeys(_CLASS_NAMES - {"deviceclassname"}, f"name the class at {root.field(of_class)}"),
             "parametersref": f"write the parameters at {root.field(parameters)}",
@@ -639,17 +675,22 @@ def _replacements(level: Level) -> Mapping[str, str]:
     return {}
 
 
-def level_to_add(key: str, value: Any, known: SchemaType) -> str:
+def level_to_add(key: str, value: Any, level: Level) -> str:
     """Return the only map of a type that may have a key with a value: ``requests`` for ``memory: 1Gi``; else empty."""
+    known = level.known
     maps = [name for name, entry in known.fields.items() if entry.type.startswith(MAP)]
-    if len(maps) == 1 and len(known.fields) <= 2 and may_have(value, item_type(known.fields[maps[0]].type)):
+    if (
+        len(maps) == 1
+        and len(known.fields) <= 2
+        and may_have(value, item_type(known.fields[maps[0]].type), level.version)
+    ):
         return f"it belongs one level deeper: {maps[0]}.{key}"
     return ""
 
 
-def level_to_remove(key: str, value: Any, known: SchemaType, level: Level) -> str:
+def level_to_remove(key: str, value: Any, level: Level) -> str:
     """Return what to do with a level that the API does not have, if the fields below it belong to its parent."""
-    if not isinstance(value, Mapping) or not value or not value.keys() <= known.fields.keys():
+    if not isinstance(value, Mapping) or not value or not value.keys() <= level.known.fields.keys():
         return ""
     text = f"remove this level: its fields belong directly to {level.path or 'the object'}"
     if key == "spec" and level.kind == "ResourceClaim":

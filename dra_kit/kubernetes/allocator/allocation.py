@@ -25,7 +25,7 @@ from dra_kit.kubernetes.allocator.search import (
 )
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, merge_node_selectors, only_node
 from dra_kit.kubernetes.resource.v1 import (
     AllocationResult,
@@ -59,14 +59,14 @@ class Allocator:
     def __init__(
         self,
         snapshot: AllocatorState,
-        gates: AllocatorRules | None = None,
+        gates: AllocatorRules,
         *,
         evaluator: CelEvaluator | None = None,
         max_steps: int = MAX_STEPS,
     ) -> None:
         self._snapshot = snapshot
-        self._gates = gates or AllocatorRules.of(Release.of())
-        self._evaluator = evaluator or CelEvaluator(version=self._gates.version)
+        self._gates = gates
+        self._evaluator = evaluator or CelEvaluator(gates.version)
         self._max_steps = max_steps
         self._memo = AttemptCache(snapshot.usage, self._gates, self._evaluator)
 

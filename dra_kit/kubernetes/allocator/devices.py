@@ -511,7 +511,7 @@ def _round_up(
             raise _not_representable(name, f"request {requested} is not a representable milli value")
         wanted = requested.milli_value
     else:
-        if checked and to_nano(requested) > to_nano(Quantity(INT64_MAX)):
+        if checked and to_nano(requested) > to_nano(Quantity(INT64_MAX, gates.version)):
             raise _not_representable(name, f"request {requested} exceeds MaxInt64")
         wanted = requested.value
     rounded = start + size * divide_up(wanted - start, size)
@@ -521,7 +521,7 @@ def _round_up(
         limit = "the milli-value range" if milli else "MaxInt64"
         raise _not_representable(name, f"rounding request {requested} up to the next step passes {limit}")
     model = step if gates.has(Change.AMOUNTS_WRITTEN_LIKE_STEPS) else _BINARY
-    return _written_like(model, Quantity(f"{rounded}m") if milli else Quantity(rounded))
+    return _written_like(model, Quantity(f"{rounded}m" if milli else rounded, gates.version))
 
 
 _BINARY: Final = Quantity("1Ki")

@@ -369,6 +369,11 @@ class _DistinctScalars(_OfScalars):
         return () if devices.values_besides(used) + first_may_be_list < needed else None
 
 
+def compares_values(gates: AllocatorRules) -> bool:
+    """Return whether ``distinctAttribute`` compares the values of devices; otherwise any two devices are distinct."""
+    return gates.has(Change.DISTINCT_VALUES_COMPARED)
+
+
 class _DistinctFromLatest(Constraint):
     """No value is that of the latest device of a request. With lists, no element occurs twice."""
 
@@ -382,8 +387,7 @@ class _DistinctFromLatest(Constraint):
         attribute = self._read(choice, device)
         if attribute is None:
             return False
-        by_value = self._gates.has(Change.DISTINCT_VALUES_COMPARED)
-        values: frozenset[Any] = elements(attribute) if by_value else frozenset({device.id})
+        values: frozenset[Any] = elements(attribute) if compares_values(self._gates) else frozenset({device.id})
         if any(not values.isdisjoint(others) for others in self._latest.values()):
             return False
         self._order.append(choice.request)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 
 
 class AllocatorVariant(Struct, frozen=True):
@@ -77,11 +77,12 @@ class AllocatorRules:
     other names are those of the gates without ``DRA``.
 
     Attributes:
-        device_status: it only chooses the allocator, in Kubernetes 1.34.
         version: the release of the scheduler.
+        device_status: it only chooses the allocator, in Kubernetes 1.34.
         variant: the first of Kubernetes' allocators that supports every feature that is on.
     """
 
+    version: KubernetesVersion
     admin_access: bool = False
     compatibility_groups: bool = False
     consumable_capacity: bool = False
@@ -95,7 +96,6 @@ class AllocatorRules:
     optional_node_operations: bool = False
     partitionable_devices: bool = False
     prioritized_list: bool = False
-    version: KubernetesVersion = DEFAULT
     variant: AllocatorVariant = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -118,10 +118,10 @@ class AllocatorRules:
         return self.version.has(change)
 
     @classmethod
-    def alpha(cls) -> AllocatorRules:
+    def alpha(cls, version: KubernetesVersion) -> AllocatorRules:
         """Every gate on."""
         on: dict[str, Any] = dict.fromkeys(_KUBERNETES_NAMES, True)
-        return cls(**on)
+        return cls(version=version, **on)
 
     def _choose_variant(self) -> AllocatorVariant:
         on = {gate for gate in _KUBERNETES_NAMES if getattr(self, gate)}

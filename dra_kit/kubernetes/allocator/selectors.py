@@ -18,7 +18,7 @@ from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.program import DerivedExpression, DerivedValue, Selector, compile_derived, compile_selector
 from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.cel.values import Meter
-from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node, node_matches
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape
@@ -42,11 +42,11 @@ class CelEvaluator:
     ``meter`` receives the cost of each selector that is not cached. If it raises an exception, the search ends.
 
     Args:
-        meter: see above.
         version: the release of the scheduler.
+        meter: see above.
     """
 
-    def __init__(self, meter: Meter | None = None, version: KubernetesVersion = DEFAULT) -> None:
+    def __init__(self, version: KubernetesVersion, meter: Meter | None = None) -> None:
         self.meter = meter
         self.environment: DeviceEnvironment = DeviceEnvironment(version=version)
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()

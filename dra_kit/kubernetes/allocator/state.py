@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, normalized, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import (
@@ -42,11 +42,11 @@ class AllocatorState:
     def __init__(
         self,
         *,
+        version: KubernetesVersion,
         slices: Iterable[LazySlice | ResourceSlice | ObjectView] = (),
         classes: Iterable[DeviceClass | ObjectView] = (),
         taint_rules: Iterable[DeviceTaintRule | ObjectView] = (),
         claims: Iterable[ResourceClaim | ObjectView] = (),
-        version: KubernetesVersion = DEFAULT,
     ) -> None:
         self._version = version
         self.usage: DeviceUsage = DeviceUsage()

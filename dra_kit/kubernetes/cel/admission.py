@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.checker import check, check_literals
-from dra_kit.kubernetes.cel.environment import all_functions
+from dra_kit.kubernetes.cel.environment import all_functions, is_known
 from dra_kit.kubernetes.cel.evaluator import Evaluator
 from dra_kit.kubernetes.cel.failures import CompileFailure, EvaluationFailure
 from dra_kit.kubernetes.cel.functions.authorization import AuthorizerValue, ResourceCheck
@@ -18,6 +19,7 @@ from dra_kit.kubernetes.cel.parser import parse
 from dra_kit.kubernetes.cel.program import line_and_column
 from dra_kit.kubernetes.cel.types import DYN, Overload, Type, list_of, map_of
 from dra_kit.kubernetes.cel.values import INT_MAX, INT_MIN, LazyMapValue, Meter, StringMapValue
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.values.json import ObjectView
 
 COST_BUDGET: Final = 10_000_000
@@ -89,7 +91,7 @@ class AdmissionExpression:
             check(root, environment)
             check_literals(root)
             self.type: Type = root.type
-            self._evaluator = Evaluator(root)
+            self._evaluator = Evaluator(root, version=environment.version)
         except CompileFailure as refusal:
             raise _compile_error(text, refusal) from None
         except RecursionError:
@@ -264,33 +266,35 @@ def _usable(text: Any) -> str:
     return "" if "\n" in text or len(text.encode()) > MESSAGE_MAX else text
 
 
-def compile_policy(spec: ObjectView) -> CompiledPolicy:
+def compile_policy(spec: ObjectView, version: KubernetesVersion, *, stored: bool = True) -> CompiledPolicy:
     """Compile the expressions of a policy.
 
     Args:
         spec: of a ValidatingAdmissionPolicy, of which only the expressions are looked at; or a webhook, which has match
             conditions alone.
+        version: the release of the API server.
+        stored: the expressions are stored already; the release may refuse functions in new ones that it evaluates.
 
     Returns:
         The policy, with its problems in the order in which an API server reports them.
     """
     policy = CompiledPolicy("Ignore" if spec.get("failurePolicy") == "Ignore" else "Fail")
     params = bool(spec.get("paramKind"))
-    conditions = AdmissionEnvironment(params=params)
+    conditions = AdmissionEnvironment(version, stored=stored, params=params)
     for i, condition in enumerate(spec.get("matchConditions") or ()):
         trimmed = {"expression": (condition.get("expression") or "").strip()}  # so Kubernetes compiles and shows it
         compiled = _compiled(policy, f"matchConditions[{i}].expression", trimmed, "expression", conditions, "bool")
         policy._conditions += [compiled] if compiled else []  # noqa: SLF001 - it is being made
     types: dict[str, Type] | None = {} if spec.get("variables") else None
     for i, variable in enumerate(spec.get("variables") or ()):
-        environment = AdmissionEnvironment(params=params, variables=dict(types or {}))
+        environment = replace(conditions, variables=dict(types or {}))
         compiled = _compiled(policy, f"variables[{i}].expression", variable, "expression", environment)
         if types is not None:
             types[variable["name"]] = DYN if compiled is None else compiled.type
         if compiled is not None:
             policy._variables[variable["name"]] = compiled  # noqa: SLF001
-    of_validations = AdmissionEnvironment(params=params, variables=types)
-    of_messages = AdmissionEnvironment(params=params, authorizer=False, variables=types)
+    of_validations = replace(conditions, variables=types)
+    of_messages = replace(of_validations, authorizer=False)
     for i, validation in enumerate(spec.get("validations") or ()):
         path = f"validations[{i}]"
         checked = _compiled(policy, f"{path}.expression", validation, "expression", of_validations, "bool")
@@ -405,12 +409,16 @@ class AdmissionEnvironment(Struct, frozen=True):
     """The names available to an expression of a policy.
 
     Attributes:
+        version: the release that compiles and evaluates.
+        stored: the expression is stored already.
         params: ``params`` exists.
         authorizer: ``authorizer`` exists.
         variables: the types of the policy's variables that come before the expression; None where there is no
             ``variables``.
     """
 
+    version: KubernetesVersion
+    stored: bool = True
     params: bool = False
     authorizer: bool = True
     variables: Mapping[str, Type] | None = None
@@ -442,7 +450,9 @@ class AdmissionEnvironment(Struct, frozen=True):
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """Return the signatures of a function."""
         name = function.removeprefix(".")
-        return () if name == "includes" else all_functions().get(name, ())
+        if name == "includes" or not is_known(name, self.version, stored=self.stored):
+            return ()
+        return all_functions().get(name, ())
 
 
 def to_cel_value(value: Any) -> Any:

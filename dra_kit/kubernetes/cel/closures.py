@@ -18,7 +18,7 @@ from dra_kit.kubernetes.cel.failures import (
     no_such_key,
     no_such_overload,
 )
-from dra_kit.kubernetes.cel.functions.quantity_semver import quantity_overloads
+from dra_kit.kubernetes.cel.functions.quantity_semver import BY_RELEASE, quantity_overloads
 from dra_kit.kubernetes.cel.functions.strings import compile_pattern
 from dra_kit.kubernetes.cel.tree import CallNode, IdentNode, LiteralNode, SelectNode, SyntaxNode
 from dra_kit.kubernetes.cel.types import FORMAT, SEMVER, Overload, Type
@@ -71,7 +71,7 @@ def compile_call(node: CallNode, operands: Sequence[CompiledNode], version: Kube
     """
     overloads = [
         one
-        for one in (quantity_overloads(version) if node.function == "quantity" else all_functions()[node.function])
+        for one in quantity_overloads(node.function, version) or all_functions()[node.function]
         if one.id in node.overloads and one.member == (node.target is not None)
     ]
     only = overloads[0].id if len(overloads) == 1 else ""
@@ -210,7 +210,7 @@ def _is_certain(node: SyntaxNode, declared: Type) -> bool:
     if not isinstance(node, CallNode) or len(node.overloads) != 1 or declared.parameters:
         return False
     made = [one for one in all_functions().get(node.function, ()) if one.id == node.overloads[0]]
-    return bool(made) and made[0].result == declared and made[0].compute is not None
+    return bool(made) and made[0].result == declared and (made[0].compute is not None or node.function in BY_RELEASE)
 
 
 def _direct(

@@ -97,18 +97,20 @@ class DeviceEnvironment(Struct, frozen=True):
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """Return the signatures of a function; empty if it does not exist."""
         function = function.removeprefix(".")
-        # the API server compiles new expressions for the release before its own
-        compiler = self.version if self.stored else self.version.before
         if function == "includes" and not (
             self.version.has(Change.INCLUDES_EXISTS)
             and (self.list_type_attributes or self.version.has(Change.INCLUDES_IN_NEW_EXPRESSIONS))
         ):
             return ()
-        if function in _OF_LISTS and not compiler.has(Change.LISTS_HAVE_FUNCTIONS):
-            return ()
-        if function == "isMask" and not compiler.has(Change.MASKS_OF_NETWORKS):
-            return ()
-        return functions().get(function, ())
+        return functions().get(function, ()) if is_known(function, self.version, stored=self.stored) else ()
+
+
+def is_known(function: str, version: KubernetesVersion, *, stored: bool) -> bool:
+    """Return whether a release compiles calls of a function that other releases have, too."""
+    compiler = version if stored else version.before  # the API server compiles new expressions for the release before
+    if function in _OF_LISTS:
+        return compiler.has(Change.LISTS_HAVE_FUNCTIONS)
+    return function != "isMask" or compiler.has(Change.MASKS_OF_NETWORKS)
 
 
 _OF_LISTS: Final = frozenset(

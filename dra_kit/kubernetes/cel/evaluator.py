@@ -56,7 +56,7 @@ from dra_kit.kubernetes.cel.values import (
     map_key,
     type_name,
 )
-from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 
 Observer = Callable[[SyntaxNode, Run], Run]
 """May wrap the code of a node."""
@@ -74,9 +74,7 @@ class Evaluator:
         CompileFailure: a constant cannot be converted or compiled.
     """
 
-    def __init__(
-        self, root: SyntaxNode, observer: Observer | None = None, *, version: KubernetesVersion = DEFAULT
-    ) -> None:
+    def __init__(self, root: SyntaxNode, observer: Observer | None = None, *, version: KubernetesVersion) -> None:
         self._observer = observer
         positions = [VARIABLES]
         self._run = self._compile(root, VariableScope(positions, {}, version)).run

@@ -48,7 +48,7 @@ from dra_kit.kubernetes.cel.tree import (
 )
 from dra_kit.kubernetes.cel.types import Type, optional_content
 from dra_kit.kubernetes.cel.values import Meter, type_name
-from dra_kit.kubernetes.release import DEFAULT, Change, KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.values.semver import Version
 
 
@@ -66,7 +66,7 @@ class _Variable(Struct, frozen=True):
     entries: _Entries | None
 
 
-def estimate(root: SyntaxNode, version: KubernetesVersion = DEFAULT) -> int:
+def estimate(root: SyntaxNode, version: KubernetesVersion) -> int:
     """Return the highest cost of an evaluation in a release; 2**64 - 1 if nothing bounds it."""
     return _Estimator(version).cost(root).high
 

@@ -27,6 +27,7 @@ from yaml.events import (
 )
 
 from dra_kit.kubernetes.manifests.files import Limits, UnreadableText
+from dra_kit.kubernetes.values.json import too_deep
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _IGNORED: Final = frozenset({StreamStartEvent, DocumentStartEvent})
@@ -148,9 +149,7 @@ class _Composer:
 
     def _begin(self, node: SequenceNode | MappingNode, event: Any) -> None:
         if len(self._open) == self._limits.depth:
-            raise UnreadableText(
-                f"it is nested more than {self._limits.depth} levels deep; no Kubernetes object is", node.start
-            )
+            raise UnreadableText(too_deep(self._limits.depth), node.start)
         if self._is_key():
             raise UnreadableText("a list or mapping cannot be a key", node.start)
         self._open.append(_Open(node, self._anchor(event), self._values, self._characters))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import V1BETA1, drop_disabled_fields, to_v1
@@ -66,17 +66,17 @@ def validate_new_object(obj: Object, kind: str, release: Release) -> list[FieldE
         case "Node":
             return validate_node_taints(whole["spec"].get("taints") or ())
         case "Pod":
-            return _pod(whole["spec"])
+            return _pod(whole["spec"], release)
         case _ if kind in POD_SPECS:
             path = POD_SPECS[kind]
-            return validate_pod_spec(value_at(obj, path) or {}, ".".join(path))
+            return validate_pod_spec(value_at(obj, path) or {}, release, ".".join(path))
         case _:
             return []
 
 
-def _pod(spec: Object) -> list[FieldError]:
+def _pod(spec: Object, release: Release) -> list[FieldError]:
     """Check its containers and claims, and that a pod with scheduling gates has no node."""
-    errors = validate_pod_spec(spec)
+    errors = validate_pod_spec(spec, release)
     if spec.get("schedulingGates") and spec.get("nodeName"):
         errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
     return errors
@@ -172,12 +172,15 @@ class NewObjectResult(Struct, frozen=True):
     errors: tuple[FieldError, ...]
 
 
-def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "default") -> Object:
+def complete_new_object(
+    obj: Object, kind: ManifestKind, version: KubernetesVersion, *, namespace: str = "default"
+) -> Object:
     """Return a new object with the API server's defaults; an object of resource.k8s.io in v1.
 
     Args:
         obj: the result of :func:`dra_kit.kubernetes.resource.schema.types.decode`; changed in place.
         kind: its kind; ``apiVersion`` is one of its versions.
+        version: the release of the API server.
         namespace: default namespace.
     """
     api_version = str(obj["apiVersion"])
@@ -192,7 +195,7 @@ def complete_new_object(obj: Object, kind: ManifestKind, *, namespace: str = "de
         metadata.pop("namespace", None)  # the path of the request has none
     if kind.status:
         obj.pop("status", None)
-    apply_defaults(value_at(obj, kind.part), kind.types[api_version])
+    apply_defaults(value_at(obj, kind.part), kind.types[api_version], version)
     set_defaults(obj, kind.name, api_version, NO_TIME)
     if len(kind.pod) > 1 and value_at(obj, kind.pod) is not None:  # a template
         set_pull_policies(value_at(obj, kind.pod[:-1]))
@@ -288,25 +291,25 @@ def _has_defaults(type_name: str) -> bool:
     return any(name in read_table("defaults") for name in reached_types(type_name))
 
 
-def apply_defaults(value: Any, type_name: str) -> None:
-    """Fill in the defaults of a decoded value in place, at any depth."""
+def apply_defaults(value: Any, type_name: str, version: KubernetesVersion) -> None:
+    """Fill in the defaults of a value that a release has decoded in place, at any depth."""
     if not _has_defaults(type_name):
         return
     if type_name.startswith((LIST, MAP)):
         below = item_type(type_name)
         for item in value.values() if isinstance(value, dict) else value:
-            apply_defaults(item, below)
+            apply_defaults(item, below, version)
         return
-    known = struct(type_name)
+    known = struct(type_name, version)
     if known is None:
         return
     for name, default in read_table("defaults").get(type_name, {}).items():
         # the zero value of a field that is not a pointer cannot be distinguished from absence
         if value.get(name) is None or (known.fields[name].presence != "pointer" and value[name] in ("", 0)):
-            value[name] = decode(default, known.fields[name].type)
+            value[name] = decode(default, known.fields[name].type, version)
     for name, entry in known.fields.items():
         if (item := value.get(name)) is not None:
-            apply_defaults(item, entry.type)
+            apply_defaults(item, entry.type, version)
 
 
 def set_pod_defaults(pod: Object) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pydantic import ValidationError
 
 from dra_kit.kubernetes.cel.device import Device as DeviceView
-from dra_kit.kubernetes.release import DEFAULT, OLDEST, KubernetesVersion
+from dra_kit.kubernetes.release import OLDEST, KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.v1 import (
@@ -195,7 +195,7 @@ class SliceReader:
         version: the release whose limits the quantities have.
     """
 
-    def __init__(self, version: KubernetesVersion = DEFAULT) -> None:
+    def __init__(self, version: KubernetesVersion) -> None:
         self._version = version
         self._forms: dict[Hashable, DeviceShape] = {}
         self._attributes: dict[tuple[str, Any], DeviceAttribute] = {}

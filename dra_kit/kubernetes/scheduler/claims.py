@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.objects import (
     ObjectKey,
@@ -50,10 +50,12 @@ class ExtendedResources(Struct, frozen=True):
     Attributes:
         pod: the pod that requests them.
         providers: name of the DeviceClass by resource.
+        version: the release of the scheduler.
     """
 
     pod: ObjectView
     providers: Mapping[str, str]
+    version: KubernetesVersion
 
     def provided_on(self, allocatable: Mapping[str, int]) -> frozenset[str]:
         """Return the resources that devices of claims provide on a node: those without a device plugin there.
@@ -69,7 +71,7 @@ class ExtendedResources(Struct, frozen=True):
         requests: list[dict[str, Any]] = []
         mappings: list[dict[str, str]] = []
         for resource in sorted(provided):
-            found = _requests_of(self.pod, resource, self.providers[resource])
+            found = _requests_of(self.pod, resource, self.providers[resource], self.version)
             requests += found[0]
             mappings += found[1]
         namespace, name = self.pod["metadata"]["namespace"], self.pod["metadata"]["name"]
@@ -87,15 +89,17 @@ class ExtendedResources(Struct, frozen=True):
         return ExtendedClaim(document, tuple(mappings), provided)
 
 
-def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
+def extended_resources(
+    pod: ObjectView, classes: Iterable[ObjectView], version: KubernetesVersion
+) -> ExtendedResources | None:
     """Return the extended resources of a pod that DeviceClasses provide; None if there are none."""
-    asked = {name for name, amount in pod_requests(pod).items() if amount > 0}
+    asked = {name for name, amount in pod_requests(pod, version).items() if amount > 0}
     providers = {resource: name for resource, name in _providers(classes).items() if resource in asked}
-    return ExtendedResources(pod, providers) if providers else None
+    return ExtendedResources(pod, providers, version) if providers else None
 
 
 def _requests_of(
-    pod: ObjectView, resource: str, device_class: str
+    pod: ObjectView, resource: str, device_class: str, version: KubernetesVersion
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """Return the claim's requests for one resource, and their containers.
 
@@ -109,7 +113,7 @@ def _requests_of(
     everyone = [*inits, *containers(pod)]
     passing = [number for number, item in enumerate(inits) if not is_sidecar(item)]
     for number, container in enumerate(everyone):
-        if number not in passing and (count := _count(container, resource)) > 0:
+        if number not in passing and (count := _count(container, resource, version)) > 0:
             request = _request(number, container, resource, device_class, count)
             long_lived.append(request)
             positions.append(number)
@@ -118,7 +122,7 @@ def _requests_of(
     in_passing: list[tuple[ObjectView, dict[str, Any] | None]] = []
     for number in passing:
         container = everyone[number]
-        missing = _count(container, resource)
+        missing = _count(container, resource, version)
         for position, request in zip(positions, long_lived, strict=True):
             if position > number and missing > 0:
                 in_passing.append((container, request))
@@ -131,9 +135,9 @@ def _requests_of(
     return [*long_lived, *([extra] if extra else [])], mappings
 
 
-def _count(container: ObjectView, resource: str) -> int:
+def _count(container: ObjectView, resource: str, version: KubernetesVersion) -> int:
     amount = ((container.get("resources") or {}).get("requests") or {}).get(resource)
-    return 0 if amount is None else Quantity(amount).value
+    return 0 if amount is None else Quantity(amount, version).value
 
 
 def _request(number: int, container: ObjectView, resource: str, device_class: str, count: int) -> dict[str, Any]:
@@ -178,7 +182,7 @@ def allocation_problem(allocation: ObjectView, claim: str, rules: AllocatorRules
         return ""
     for result in (allocation.get("devices") or {}).get("results") or ():
         for name, amount in sorted((result.get("consumedCapacity") or {}).items()):
-            if Quantity(amount).sign < 0:
+            if Quantity(amount, rules.version).sign < 0:
                 device = "/".join((result["driver"], result["pool"], result["device"]))
                 rule = f"consumed capacity {go_quote(name)} must not be negative, got {amount}"
                 return f"claim {claim}, device {device}: {rule}"

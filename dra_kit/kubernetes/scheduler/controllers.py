@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.objects import (
     POD_GROUP_API,
@@ -294,7 +294,7 @@ def evictions(
     pods: Mapping[ObjectKey, ObjectView],
     *,
     time_scale: float = 1.0,
-    release: Release = UNMODIFIED,
+    release: Release,
 ) -> dict[ObjectKey, Eviction]:
     """Return every pod to be evicted, now or later, by namespace and name; including those already terminating.
 
@@ -357,7 +357,7 @@ def rule_condition(
     slices: Iterable[ObjectView] = (),
     claims: Iterable[ObjectView] = (),
     pods: Mapping[ObjectKey, ObjectView] | None = None,
-    release: Release = UNMODIFIED,
+    release: Release,
 ) -> dict[str, Any]:
     """Return the condition ``EvictionInProgress`` of a DeviceTaintRule, without its time.
 

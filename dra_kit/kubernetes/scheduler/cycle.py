@@ -20,6 +20,7 @@ from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_consumer
 from dra_kit.kubernetes.resource.v1 import NodeSelector, ResourceClaim
@@ -241,6 +242,11 @@ class Unschedulable(Exception):
 class DeviceAllocator(Protocol):
     """Finds devices for the claims of one pod."""
 
+    @property
+    def version(self) -> KubernetesVersion:
+        """The release of the scheduler."""
+        ...
+
     def attempt(self, claims: Sequence[ObjectView]) -> AllocationAttempt:
         """Return an attempt that can run on several nodes."""
         ...
@@ -389,12 +395,12 @@ class _Cycle:
     ) -> None:
         self._pod = pod
         self._needs = needs
-        self._requests = pod_requests(pod)
+        self._requests = pod_requests(pod, allocator.version)
         self._allocator = allocator
         self._affinity = affinity
         self._attempts: dict[frozenset[str], tuple[list[ObjectView], AllocationAttempt, ExtendedClaim | None]] = {}
         self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
-        self.extended = extended_resources(pod, classes.values())
+        self.extended = extended_resources(pod, classes.values(), allocator.version)
         self.stale: ObjectView | None = None
         self.unavailable: list[ObjectView] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.objects import ObjectKey, pod_claims
 from dra_kit.kubernetes.scheduler.claims import extended_resources
 from dra_kit.kubernetes.scheduler.controllers import published_devices, rule_covers_device
@@ -33,11 +34,13 @@ def node_hint(
     before: ObjectView | None,
     after: ObjectView | None,
     classes: Iterable[ObjectView],
+    *,
+    version: KubernetesVersion,
 ) -> bool:
-    """Whether a new or changed Node may help."""
+    """Whether a new or changed Node may help, for a release of the scheduler."""
     if after is None:
         return False
-    if NODE_RESOURCES_FIT in plugins and _grown(pod, before, after, classes):
+    if NODE_RESOURCES_FIT in plugins and _grown(pod, before, after, classes, version):
         return True
     return any(plugin in _NODE_HINTS and _NODE_HINTS[plugin](pod, before, after) for plugin in plugins)
 
@@ -84,12 +87,18 @@ def failed_binding_hint(
     return DYNAMIC_RESOURCES in plugins or placed_pod_hint(pod, plugins, failed, None, namespaces)
 
 
-def class_hint(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
-    """Whether a change of a DeviceClass may help."""
+def class_hint(
+    pod: ObjectView,
+    plugins: Iterable[str],
+    before: ObjectView | None,
+    after: ObjectView | None,
+    version: KubernetesVersion,
+) -> bool:
+    """Whether a change of a DeviceClass may help, for a release of the scheduler."""
     if after is None:
         return False
     names = {item["spec"].get("extendedResourceName") for item in (before, after) if item}
-    provides = bool(names & pod_requests(pod).keys())
+    provides = bool(names & pod_requests(pod, version).keys())
     return DYNAMIC_RESOURCES in plugins or (NODE_RESOURCES_FIT in plugins and provides)
 
 
@@ -137,13 +146,19 @@ def _newly(suits: Callable[[ObjectView, ObjectView], bool]) -> _NodeHint:
     return lambda pod, before, after: (before is None or not suits(pod, before)) and suits(pod, after)
 
 
-def _grown(pod: ObjectView, before: ObjectView | None, after: ObjectView, classes: Iterable[ObjectView]) -> bool:
-    requests, size = pod_requests(pod), allocatable(after)
-    former = allocatable(before) if before else {}
+def _grown(
+    pod: ObjectView,
+    before: ObjectView | None,
+    after: ObjectView,
+    classes: Iterable[ObjectView],
+    version: KubernetesVersion,
+) -> bool:
+    requests, size = pod_requests(pod, version), allocatable(after, version)
+    former = allocatable(before, version) if before else {}
     grown = before is None or any(size.get(name, 0) > former.get(name, 0) for name in (*requests, "pods"))
     if not grown:
         return False
-    extended = extended_resources(pod, classes)
+    extended = extended_resources(pod, classes, version)
     return not shortages(requests, size, {}, pods=0, provided=extended.provided_on(size) if extended else ())
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.matching import (
     LabelSelector,
     Node,
@@ -90,26 +91,27 @@ class NodeLoad(Struct):
         """The number of its pods."""
         return len(self.placed)
 
-    def add(self, pod: ObjectView, requests: Mapping[str, int] | None = None) -> None:
-        """Count a pod on the node; ``requests`` are its requests if they are known."""
-        self.used.update(pod_requests(pod) if requests is None else requests)
+    def add(self, pod: ObjectView, requests: Mapping[str, int]) -> None:
+        """Count a pod with its requests on the node."""
+        self.used.update(requests)
         self.placed.append(pod)
         if pod["spec"].get("affinity"):
             self.with_affinity.append(pod)
 
 
 class KnownRequests:
-    """The resource requests of pods that are counted again and again, by UID."""
+    """The resource requests of pods that are counted again and again, by UID; for a release of the scheduler."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: KubernetesVersion) -> None:
+        self.version: KubernetesVersion = version
         self._known: dict[str, tuple[ObjectView, Mapping[str, int]]] = {}
 
     def of(self, pod: ObjectView) -> Mapping[str, int]:
         """Return the requests of a pod; they are computed once for each of its states."""
-        uid, spec = pod["metadata"]["uid"], pod["spec"]
+        uid, spec = pod["metadata"].get("uid", ""), pod["spec"]  # a pod of a file has no UID
         known = self._known.get(uid)
         if known is None or known[0] is not spec:
-            known = self._known[uid] = spec, pod_requests(pod)
+            known = self._known[uid] = spec, pod_requests(pod, self.version)
         return known[1]
 
     def forget(self, pod: ObjectView) -> None:
@@ -118,13 +120,15 @@ class KnownRequests:
 
 
 def node_loads(
-    nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]], known: KnownRequests | None = None
+    nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]], known: KnownRequests
 ) -> dict[str, NodeLoad]:
     """Return the nodes by name with their pods that have not finished."""
-    loads = {item["metadata"]["name"]: NodeLoad(item, Node.of(item), allocatable(item)) for item in nodes}
+    loads = {
+        item["metadata"]["name"]: NodeLoad(item, Node.of(item), allocatable(item, known.version)) for item in nodes
+    }
     for name, pod in placed:
         if name in loads and not is_terminal(pod):
-            loads[name].add(pod, known.of(pod) if known is not None else None)
+            loads[name].add(pod, known.of(pod))
     return loads
 
 
@@ -258,7 +262,7 @@ def _affine(pod: ObjectView, node: Node) -> bool:
         return False
 
 
-def pod_requests(pod: ObjectView) -> dict[str, int]:
+def pod_requests(pod: ObjectView, version: KubernetesVersion) -> dict[str, int]:
     """Return the resource requests of a pod in thousandths of each unit (KEP-753, KEP-2837).
 
     That is the sum of its containers and sidecars, or more if an init container needs more while it runs.
@@ -267,23 +271,23 @@ def pod_requests(pod: ObjectView) -> dict[str, int]:
     peak: Counter[str] = Counter()
     sidecars: Counter[str] = Counter()
     for container in init_containers(pod):
-        needs = _requests(container)
+        needs = _requests(container, version)
         if is_sidecar(container):
             sidecars.update(needs)
             needs = Counter()
         peak |= sidecars + needs
     for container in containers(pod):
-        total.update(_requests(container))
+        total.update(_requests(container, version))
     total.update(sidecars)
     # requests of the whole pod, if there are any, replace the sum
-    requests = Counter({**(total | peak), **_requests(pod["spec"])})
-    requests.update(_amounts(pod["spec"].get("overhead")))
+    requests = Counter({**(total | peak), **_requests(pod["spec"], version)})
+    requests.update(_amounts(pod["spec"].get("overhead"), version))
     return dict(requests)
 
 
-def allocatable(node: ObjectView) -> dict[str, int]:
+def allocatable(node: ObjectView, version: KubernetesVersion) -> dict[str, int]:
     """Return the allocatable resources of a node in thousandths of each unit."""
-    return dict(_amounts(node.get("status", {}).get("allocatable")))
+    return dict(_amounts(node.get("status", {}).get("allocatable"), version))
 
 
 class Shortage(Struct, frozen=True):
@@ -327,19 +331,19 @@ def shortages(
     return found
 
 
-def _requests(holder: ObjectView) -> Counter[str]:
-    return _amounts((holder.get("resources") or {}).get("requests"))
+def _requests(holder: ObjectView, version: KubernetesVersion) -> Counter[str]:
+    return _amounts((holder.get("resources") or {}).get("requests"), version)
 
 
-def _amounts(document: Any) -> Counter[str]:
-    return Counter({name: _thousandths(text) for name, text in (document or {}).items()})
+def _amounts(document: Any, version: KubernetesVersion) -> Counter[str]:
+    return Counter({name: _thousandths(text, version) for name, text in (document or {}).items()})
 
 
 @lru_cache(maxsize=1024)
-def _thousandths(text: str | int) -> int:
+def _thousandths(text: str | int, version: KubernetesVersion) -> int:
     """Return a quantity in thousandths; 0 for an invalid text, which the API server rejects."""
     try:
-        return Quantity(text).milli_value
+        return Quantity(text, version).milli_value
     except InvalidQuantity:
         return 0
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.field_errors import go_quote
 from dra_kit.kubernetes.resource.matching import taint_rule_covers, taint_rule_may_cover
 from dra_kit.kubernetes.resource.v1 import DeviceTaintSelector
@@ -44,11 +45,12 @@ class _Usage(Struct):
 
 
 class _Device(Struct, frozen=True):
-    """A device with its attribute for grouping, if it has one, and the value of that."""
+    """A device of a release with its attribute for grouping, if it has one, and the value of that."""
 
     document: ObjectView
-    attribute: str = ""
-    partition: str | None = None
+    attribute: str
+    partition: str | None
+    version: KubernetesVersion
 
     @property
     def costs(self) -> Sequence[ObjectView]:
@@ -60,6 +62,7 @@ def report_pools(
     slices: Iterable[ObjectView],
     claims: Iterable[ObjectView],
     rules: Iterable[ObjectView],
+    version: KubernetesVersion,
 ) -> PoolStatusReport:
     """Return the status that a request receives.
 
@@ -68,6 +71,7 @@ def report_pools(
         slices: all ResourceSlices.
         claims: all ResourceClaims.
         rules: all DeviceTaintRules.
+        version: the release of the controller.
     """
     driver, wanted = request["spec"]["driver"], request["spec"].get("poolName")
     found: dict[str, list[ObjectView]] = defaultdict(list)
@@ -75,13 +79,14 @@ def report_pools(
         name = item["spec"]["pool"]["name"]
         if item["spec"]["driver"] == driver and wanted in {None, "", name}:
             found[name].append(item["spec"])
-    usage, selectors = _usage(claims), _selectors_of_unavailable(rules)
+    usage, selectors = _usage(claims, version), _selectors_of_unavailable(rules)
     fallback = request["spec"].get("defaultPartitionTypeAttribute")
     limit = request["spec"].get("limit", _DEFAULT_LIMIT)
-    reported = [
-        _Pool(driver, name, found[name], usage.get((driver, name)) or _Usage(), fallback).status(selectors)
+    pools = [
+        _Pool(driver, name, found[name], usage.get((driver, name)) or _Usage(), fallback, version=version)
         for name in sorted(found)[:limit]
     ]
+    reported = [pool.status(selectors) for pool in pools]
     flawed = sum("validationError" in pool for pool in reported)
     message = f"Calculated status for {len(reported)} pools" + (f" ({flawed} incomplete)" if flawed else "")
     condition = {"type": "Complete", "status": "True", "reason": "CalculationComplete", "message": message}
@@ -101,7 +106,7 @@ def _selectors_of_unavailable(rules: Iterable[ObjectView]) -> list[DeviceTaintSe
     ]
 
 
-def _usage(claims: Iterable[ObjectView]) -> Mapping[tuple[str, str], _Usage]:
+def _usage(claims: Iterable[ObjectView], version: KubernetesVersion) -> Mapping[tuple[str, str], _Usage]:
     found: dict[tuple[str, str], _Usage] = defaultdict(_Usage)
     for claim in claims:
         allocation = (claim.get("status") or {}).get("allocation") or {}
@@ -111,14 +116,22 @@ def _usage(claims: Iterable[ObjectView]) -> Mapping[tuple[str, str], _Usage]:
             used = found[result["driver"], result["pool"]]
             used.devices.add(result["device"])
             for name, amount in (result.get("consumedCapacity") or {}).items():
-                used.capacity[name] = used.capacity.get(name, Quantity(0)) + Quantity(amount)
+                used.capacity[name] = used.capacity.get(name, Quantity(0, version)) + Quantity(amount, version)
     return found
 
 
 class _Pool:
     def __init__(
-        self, driver: str, name: str, specs: Sequence[ObjectView], usage: _Usage, fallback: str | None
+        self,
+        driver: str,
+        name: str,
+        specs: Sequence[ObjectView],
+        usage: _Usage,
+        fallback: str | None,
+        *,
+        version: KubernetesVersion,
     ) -> None:
+        self._version = version
         self._driver = driver
         self._name = name
         self._id = f"{driver}/{name}"
@@ -126,7 +139,7 @@ class _Pool:
         self._generation = max(spec["pool"].get("generation", 0) for spec in specs)
         self._specs = [spec for spec in specs if spec["pool"].get("generation", 0) == self._generation]
         self._counters: _Counters = {
-            (counters["name"], counter): Quantity(value["value"])
+            (counters["name"], counter): Quantity(value["value"], version)
             for spec in self._specs
             for counters in spec.get("sharedCounters") or ()
             for counter, value in counters["counters"].items()
@@ -144,7 +157,7 @@ class _Pool:
         value = attributes.get(attribute)
         if value is None and attribute.startswith(f"{self._driver}/"):
             value = attributes.get(attribute.removeprefix(f"{self._driver}/"))
-        return _Device(document, attribute, (value or {}).get("string"))
+        return _Device(document, attribute, (value or {}).get("string"), self._version)
 
     def status(self, unavailable_devices: Iterable[DeviceTaintSelector]) -> dict[str, Any]:
         """Return the entry of the pool."""
@@ -231,15 +244,16 @@ class _Pool:
         if not shared:
             return None, ""
         total: dict[str, Quantity] = {}
+        zero = Quantity(0, self._version)
         for device in shared:
             for name, capacity in (device.get("capacity") or {}).items():
-                total[name] = total.get(name, Quantity(0)) + Quantity(capacity["value"])
+                total[name] = total.get(name, zero) + Quantity(capacity["value"], self._version)
         if len(total) > _SUMMARY_MAX:
             text = f"pool {self._id} has {len(total)} shareable capacity keys, exceeding the maximum of {_SUMMARY_MAX}"
             return None, f"ShareableSummaryOverCap: {text}"
         capacities = []
         for name, amount in sorted(total.items()):
-            consumed = self._usage.capacity.get(name, Quantity(0))
+            consumed = self._usage.capacity.get(name, zero)
             left = amount - consumed
             capacities.append(
                 {
@@ -256,7 +270,7 @@ class _Pool:
 
 def _costs(device: _Device) -> _Counters:
     return {
-        (entry["counterSet"], name): Quantity(value["value"])
+        (entry["counterSet"], name): Quantity(value["value"], device.version)
         for entry in device.costs
         for name, value in entry["counters"].items()
     }

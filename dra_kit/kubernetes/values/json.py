@@ -126,6 +126,11 @@ for _bracket in b"]}":
     _STEPS[_bracket] = -1
 
 
+def too_deep(depth: int) -> str:
+    """Return why text of more levels is refused; Kubernetes stores more in opaque parameters."""
+    return f"it is nested more than {depth} levels deep, which is all that dra-kit reads; write it with fewer levels"
+
+
 def check_json(content: bytes, *, depth: int, values: int) -> None:
     """Raise ValueError if nesting or number of values exceed the limits; text that is not JSON may pass."""
     structure = _structure(content)
@@ -134,7 +139,7 @@ def check_json(content: bytes, *, depth: int, values: int) -> None:
     if count > values:
         raise ValueError(f"it has more than {values} values; split it")
     if _is_deeper(structure, depth):
-        raise ValueError(f"it is nested more than {depth} levels deep; no Kubernetes object is")
+        raise ValueError(too_deep(depth))
 
 
 def is_deeper(content: bytes, depth: int) -> bool:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
@@ -122,6 +121,8 @@ class Amount(NamedTuple):
         if len(present) < 2 and (bounded or not is_decimal):
             return (present or [self])[0]._replace(is_decimal=is_decimal)
         least = max((number.exponent + number.digits for number in present), default=NANO) - _SUM_DIGITS
+        if len(present) == 1:
+            least = min(least, present[0].exponent)  # zero changes no number
         ends = (other.exponent - _MAX_GAP, self.exponent - _MAX_GAP) if bounded else (least, least)
         left: Amount = self._rounded_to(max(ends[0], least))
         return left._exact_sum(other._rounded_to(max(ends[1], least)))
@@ -371,21 +372,21 @@ class Quantity:
         return self.compare(other) == 0
 
     def __lt__(self, other: Quantity | str | float | Decimal) -> bool:
-        return self.compare(_operand(other)) < 0 if isinstance(other, _OPERANDS) else NotImplemented
+        return self.compare(as_quantity(other)) < 0 if isinstance(other, _OPERANDS) else NotImplemented
 
     def __le__(self, other: Quantity | str | float | Decimal) -> bool:
-        return self.compare(_operand(other)) <= 0 if isinstance(other, _OPERANDS) else NotImplemented
+        return self.compare(as_quantity(other)) <= 0 if isinstance(other, _OPERANDS) else NotImplemented
 
     def __gt__(self, other: Quantity | str | float | Decimal) -> bool:
-        return self.compare(_operand(other)) > 0 if isinstance(other, _OPERANDS) else NotImplemented
+        return self.compare(as_quantity(other)) > 0 if isinstance(other, _OPERANDS) else NotImplemented
 
     def __ge__(self, other: Quantity | str | float | Decimal) -> bool:
-        return self.compare(_operand(other)) >= 0 if isinstance(other, _OPERANDS) else NotImplemented
+        return self.compare(as_quantity(other)) >= 0 if isinstance(other, _OPERANDS) else NotImplemented
 
     def __mod__(self, other: Quantity | str | float | Decimal) -> Fraction:
         if not isinstance(other, _OPERANDS):
             return NotImplemented
-        return Fraction(_finite(self).as_decimal) % Fraction(_finite(_operand(other)).as_decimal)
+        return Fraction(_finite(self).as_decimal) % Fraction(_finite(as_quantity(other)).as_decimal)
 
     def compare(self, other: Quantity) -> int:
         """Return -1 if this quantity is less than the other by the exact number, 1 if it is greater, else 0."""
@@ -417,8 +418,13 @@ QUANTITY_SCHEMA: Final = {"dra_kit_format": "quantity"}
 """Marks the pydantic schema of a quantity, which accepts strings and numbers."""
 
 
-def _operand(value: Quantity | str | float | Decimal) -> Quantity:
-    return value if isinstance(value, Quantity) else _from_json(value)
+def as_quantity(value: Quantity | str | float | Decimal) -> Quantity:
+    """Return a value with which an author compares quantities; the limits of a release do not matter there.
+
+    Raises:
+        ValueError: it is not a quantity.
+    """
+    return value if isinstance(value, Quantity) else _from_json(value, DEFAULT)
 
 
 _AnyQuantity = TypeVar("_AnyQuantity", bound=Quantity)
@@ -440,7 +446,7 @@ def _from_model(value: Any, info: core_schema.ValidationInfo) -> Quantity:
     return _from_json(value, context if isinstance(context, KubernetesVersion) else DEFAULT)
 
 
-def _from_json(value: Any, version: KubernetesVersion = DEFAULT) -> Quantity:
+def _from_json(value: Any, version: KubernetesVersion) -> Quantity:
     if isinstance(value, str):
         read = _from_text if len(value) <= MAX_DIGITS else _from_text.__wrapped__  # few long texts would fill memory
         return read(value, version)
@@ -664,34 +670,6 @@ class QuantityField(Quantity):
             "pattern": _PATTERN,
             "x-kubernetes-int-or-string": True,
         }
-
-
-_LIMITS: Final = frozenset({"ge", "gt", "le", "lt", "multiple_of"})
-
-
-def quantity_limit(schema: Mapping[str, Any]) -> tuple[str, Quantity] | None:
-    """Return the limit of a quantity that pydantic's schema of a validator checks: ``("ge", Quantity("1Gi"))``.
-
-    Returns:
-        None for a validator of any other kind, and for one around something that is not a quantity.
-
-    Raises:
-        ValueError: the limit is not a quantity, is a multiple of zero, or is none that quantities have.
-    """
-    function, inner = schema["function"]["function"], schema["schema"]
-    if not isinstance(function, partial) or not function.func.__module__.startswith("pydantic."):
-        return None
-    while inner["type"] in {"function-after", "nullable"}:
-        inner = inner["schema"]
-    if inner["type"] != "function-plain" or not QUANTITY_SCHEMA.items() <= (inner.get("metadata") or {}).items():
-        return None
-    [(name, given)] = function.keywords.items()
-    if name not in _LIMITS:
-        raise ValueError(f"{name} does not apply to quantities")
-    limit = _operand(given)
-    if name == "multiple_of" and not limit.sign:
-        raise ValueError("multiple_of is 0")
-    return name, limit
 
 
 def _field_from_json(value: Any) -> QuantityField:

@@ -15,7 +15,7 @@ from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
 from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import Conflict, KubeError, NotFound
-from dra_kit.kubernetes.release import UNMODIFIED, Change, Release
+from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
 from dra_kit.kubernetes.scheduler.controllers import Eviction, TaintedDevices, evictions, rule_condition
 from dra_kit.kubernetes.values.json import ObjectView
@@ -67,7 +67,7 @@ class DeviceTaintEvictionController:
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         time_scale: float = 1.0,
         spare: bool = False,
-        release: Release = UNMODIFIED,
+        release: Release,
     ) -> None:
         self._release = release
         self._spare = spare

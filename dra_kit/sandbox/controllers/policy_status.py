@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import product
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from dra_kit.client.api import Client
 from dra_kit.client.informer import ObjectChange
 from dra_kit.client.resources import VALIDATING_ADMISSION_POLICIES
@@ -19,6 +21,7 @@ from dra_kit.errors import CelCompileError, NotFound
 from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.admission import AdmissionEnvironment, AdmissionExpression
 from dra_kit.kubernetes.cel.types import Type, list_of, map_of
+from dra_kit.kubernetes.release import NEWEST, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, item_type, struct
 from dra_kit.kubernetes.values.json import ObjectView
@@ -45,9 +48,10 @@ _ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"
 class PolicyStatusController:
     """Writes ``status.observedGeneration`` and ``status.typeChecking`` of each policy that has changed."""
 
-    def __init__(self, client: Client, informers: SharedInformers, kinds: KindLookup) -> None:
+    def __init__(self, client: Client, informers: SharedInformers, kinds: KindLookup, release: Release) -> None:
         self._client = client
         self._kinds = kinds
+        self._release = release
         self._policies: Mapping[ObjectKey, Any] = informers.objects(VALIDATING_ADMISSION_POLICIES)
         self._queue: WorkQueue[ObjectKey] = WorkQueue("policies", self._sync)
         informers.listen(VALIDATING_ADMISSION_POLICIES, self._changed)
@@ -67,14 +71,14 @@ class PolicyStatusController:
         generation = policy["metadata"]["generation"]
         if generation <= (policy.get("status") or {}).get("observedGeneration", 0):
             return
-        warnings = type_warnings(policy["spec"], self._kinds)
+        warnings = type_warnings(policy["spec"], self._kinds, self._release)
         checking = {"expressionWarnings": warnings} if warnings else {}
         status = {**(policy.get("status") or {}), "observedGeneration": generation, "typeChecking": checking}
         with suppress(NotFound):
             await self._client.update(VALIDATING_ADMISSION_POLICIES, {**policy, "status": status}, subresource="status")
 
 
-def type_warnings(spec: ObjectView, kinds: KindLookup) -> list[dict[str, str]]:
+def type_warnings(spec: ObjectView, kinds: KindLookup, release: Release) -> list[dict[str, str]]:
     """Return the warnings about the types of a policy's validations, for each kind that it names."""
     checked = _kinds_to_check(spec, kinds)
     parameter = spec.get("paramKind")
@@ -90,7 +94,7 @@ def type_warnings(spec: ObjectView, kinds: KindLookup) -> list[dict[str, str]]:
             problems = [
                 f"{group}/{version}, Kind={kind}: {problem}\n"
                 for group, version, kind, of in checked
-                if (problem := _problem(text, spec, _TypedEnvironment.of(spec, kind, of, params)))
+                if (problem := _problem(text, spec, _TypedEnvironment.of(spec, kind, of, params, release)))
             ]
             if problems:
                 found.append({"fieldRef": f"spec.validations[{i}].{field}", "warning": "\n".join(problems)})
@@ -143,11 +147,14 @@ class _TypedEnvironment(AdmissionEnvironment, frozen=True):
     declared: dict[str, str] = {}
 
     @classmethod
-    def of(cls, spec: ObjectView, kind: str, type_name: str, params: ServedKind | None) -> _TypedEnvironment:
+    def of(
+        cls, spec: ObjectView, kind: str, type_name: str, params: ServedKind | None, release: Release
+    ) -> _TypedEnvironment:
         """Return the environment for objects of a kind."""
         declared: dict[str, str] = {}
         parameters = _declare(params[3], params[2], declared) if params else None
         return cls(
+            release.version,
             params=bool(spec.get("paramKind")),
             object_type=_declare(type_name, kind, declared) or types.DYN,
             params_type=parameters or types.DYN,
@@ -156,10 +163,7 @@ class _TypedEnvironment(AdmissionEnvironment, frozen=True):
 
     def with_variables(self, variables: Mapping[str, Type] | None) -> _TypedEnvironment:
         """Return the same environment with the variables of the policy."""
-        return type(self)(
-            params=self.params, variables=variables, object_type=self.object_type, params_type=self.params_type,
-            declared=self.declared,
-        )  # fmt: skip
+        return replace(self, variables=variables)
 
     def variable(self, name: str) -> Type | None:
         """Return the type of a variable."""
@@ -173,7 +177,7 @@ class _TypedEnvironment(AdmissionEnvironment, frozen=True):
         """Return the fields of a type of objects."""
         if of.name not in self.declared:
             return super().fields(of)
-        known = struct(self.declared[of.name]) if self.declared[of.name] else None
+        known = struct(self.declared[of.name], self.version) if self.declared[of.name] else None
         return dict(_fields(of.name, known.fields if known else {}, self.declared))
 
 
@@ -194,7 +198,7 @@ def _declare(type_name: str, name: str, declared: dict[str, str]) -> Type | None
         return map_of(types.STRING, item) if item else None
     if type_name in _SCALARS:
         return _SCALARS[type_name]
-    if type_name not in _OPAQUE and ("." not in type_name or struct(type_name) is None):
+    if type_name not in _OPAQUE and ("." not in type_name or struct(type_name, NEWEST) is None):
         return None
     declared[name] = "" if type_name in _OPAQUE else type_name
     return Type("struct", name)

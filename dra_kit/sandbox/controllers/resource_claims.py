@@ -26,6 +26,7 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
 )
 from dra_kit.errors import KubeError, NotFound
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key, pod_claims
 from dra_kit.kubernetes.scheduler.controllers import (
     claim_from_template,
@@ -310,11 +311,13 @@ class PoolStatusController:
         self,
         client: Client,
         informers: SharedInformers,
+        version: KubernetesVersion,
         *,
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         time_scale: float = 1.0,
     ) -> None:
         self._client = client
+        self._version = version
         self._objects = informers.objects
         self._requests = informers.objects(RESOURCE_POOL_STATUS_REQUESTS)
         self._now = now
@@ -345,6 +348,7 @@ class PoolStatusController:
             self._objects(RESOURCE_SLICES).values(),
             self._objects(RESOURCE_CLAIMS).values(),
             self._objects(DEVICE_TAINT_RULES).values(),
+            self._version,
         )
         if report.incomplete:
             self._try_again(name, "slices of its pools are missing")

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, field
 
 from dra_kit.errors import ConfigurationError, KubeletError, NotFound
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.objects import containers, init_containers
 from dra_kit.kubernetes.values.json import ObjectView
@@ -26,12 +27,14 @@ class NodeFacts(Struct, frozen=True):
     """What a container may learn of its node.
 
     Attributes:
+        version: the release of its kubelet.
         services: variables that lead to the API server.
     """
 
     name: str
     address: str
     allocatable: Mapping[str, str]
+    version: KubernetesVersion
     services: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -126,7 +129,8 @@ def resource_value(container: ObjectView, reference: Mapping[str, Any], node: No
     default = node.allocatable.get(resource, "0") if kind == "limits" else "0"
     amount, divisor = (
         quantity.milli_value if resource == "cpu" else quantity.value
-        for quantity in (Quantity(given.get(resource, default)), Quantity(reference.get("divisor") or "1"))
+        for text in (given.get(resource, default), reference.get("divisor") or "1")
+        for quantity in (Quantity(text, node.version),)
     )
     return str(-(-amount // (divisor or (1000 if resource == "cpu" else 1))))
 
@@ -220,8 +224,8 @@ def node_shape(shapes: Mapping[str, NodeShape], node: str) -> NodeShape:
     return shapes.get(EVERY_NODE, NodeShape()).overridden_by(shapes.get(node, NodeShape()))
 
 
-def check_shapes(shapes: Mapping[str, NodeShape], nodes: Sequence[str]) -> None:
-    """Check the shapes of nodes, which are given by name.
+def check_shapes(shapes: Mapping[str, NodeShape], nodes: Sequence[str], version: KubernetesVersion) -> None:
+    """Check the shapes of nodes of a release, which are given by name.
 
     Raises:
         ConfigurationError: a node does not exist, or a resource, quantity or label is invalid.
@@ -243,7 +247,7 @@ def check_shapes(shapes: Mapping[str, NodeShape], nodes: Sequence[str]) -> None:
                     "or a name with a domain, such as example.com/widgets"
                 )
             try:
-                amount = Quantity(quantity)
+                amount = Quantity(quantity, version)
             except InvalidQuantity:
                 raise ConfigurationError(f"{where}: use a quantity such as 8, 500m or 32Gi") from None
             if amount.sign < 0:

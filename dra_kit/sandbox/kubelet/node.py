@@ -88,7 +88,7 @@ class NodeKubelet:
         namespace = runtime.namespace
         places = NodePlaces(kubelet_dir, cdi_dirs[-1])
         services = api_server_variables(client.server)
-        self._node = NodeFacts(node_name, address, self._resources, services)
+        self._node = NodeFacts(node_name, address, self._resources, release.version, services)
         paths = NodePaths(kubelet_dir / "host", places.outside)
         self._volumes = PodVolumes(
             client,

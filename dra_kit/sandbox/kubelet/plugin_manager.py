@@ -50,7 +50,7 @@ from dra_kit.kubelet.plugin_server import PLUGIN_TYPE
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
-from dra_kit.kubernetes.release import UNMODIFIED, Release
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.records import PluginConnected, PluginDisconnected, RecordObserver, SlicesWiped
 
@@ -86,7 +86,7 @@ class PluginManager:
         health_changed: Callable[[str], None] = lambda _: None,
         refused: Callable[[Path, str], None] = lambda *_: None,
         endpoint_path: Callable[[str], Path] = Path,
-        release: Release = UNMODIFIED,
+        release: Release,
     ) -> None:
         self._release = release
         self._endpoint_path = endpoint_path

@@ -98,10 +98,10 @@ class PageHistory:
         closed: no record follows.
     """
 
-    def __init__(self, release: Release | None = None, limit: int = LIMIT) -> None:
+    def __init__(self, release: Release, limit: int = LIMIT) -> None:
         self.generation: int = 0
         self.closed: bool = False
-        self._release = release or Release.of()
+        self._release = release
         self._gaps: dict[str, MissingRight] = {}  # by kind
         self._limit = limit
         self._entries: list[PageEntry] = []

@@ -12,10 +12,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dra_kit.apiserver.api import KINDS
-from dra_kit.client.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
+from dra_kit.apiserver.kinds.kind import VersionLife
+from dra_kit.client.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, server_version
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
+from dra_kit.kubernetes.release import NEWEST
 from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, struct
 from dra_kit.kubernetes.values.json import byte_length, go_json
 from dra_kit.text import did_you_mean
@@ -221,7 +223,7 @@ def _field_of(type_name: str, name: str) -> SchemaField:
     """Return the schema of a field; the API server rejects unknown ones."""
     if type_name.startswith(MAP):
         return SchemaField(item_type(type_name))
-    known = struct(type_name)
+    known = struct(type_name, NEWEST)
     return SchemaField("") if known is None or name not in known.fields else known.fields[name]
 
 
@@ -361,10 +363,20 @@ class KindDiscovery:
             return "; correct apiVersion and kind"
         others = [one for one in map(known.api_version, known.types) if one != version]
         served = next(iter([one for one in others if kind in await self._discover(one)]), "")
-        if version.rpartition("/")[2] not in known.off_by_default:
-            return f"; write {served} and its fields" if served else "; correct apiVersion and kind"
+        instead = f"write {served} and its fields" if served else "correct apiVersion and kind"
+        now = server_version(await self._client.get_path("/version"))
+        life = known.lives.get(version.rpartition("/")[2], VersionLife())
+        if life.is_over(now):
+            return f": Kubernetes {now} has removed this version; {instead}"
+        if not life.has_begun(now):
+            return f": this version exists since Kubernetes 1.{life.introduced}, not in {now}; {instead}"
         alternative = f"write {served} and its fields, or " if served else ""
-        return f": this version is off by default; {alternative}switch it on with --runtime-config {version}=true"
+        if version.rpartition("/")[2] in known.off_by_default:
+            return f": this version is off by default; {alternative}switch it on with --runtime-config {version}=true"
+        if known.gate:
+            gate = f"{known.gate}=true"
+            return f": it needs the feature gate {known.gate}; {alternative}switch it on with --feature-gates {gate}"
+        return f"; {instead}"
 
     async def named(self, kind: str, version: str = "") -> Resource:
         """Return the resource of a kind; without an apiVersion, the first that has it: ``v1``, then the other groups.

@@ -21,6 +21,7 @@ from dra_kit.apiserver.managed_fields import (
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import CONFIG_MAPS
 from dra_kit.errors import Conflict
+from dra_kit.kubernetes.release import DEFAULT
 from tests.unit.apiserver.conftest import Http, Object, config_map
 
 TYPE = "core/v1.ConfigMap"
@@ -89,7 +90,7 @@ def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
     managers: list[FieldManager] = []
     for name, data in applies:
         writer = FieldManager(name, "Apply", "v1", "", frozenset())
-        outcome = after_apply(live, {"metadata": {}, "data": data}, TYPE, writer, managers, force=True)
+        outcome = after_apply(live, {"metadata": {}, "data": data}, TYPE, writer, managers, force=True, version=DEFAULT)
         live, managers = outcome.obj, outcome.managers
         last = {**last, name: data}
 
@@ -101,7 +102,7 @@ def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
     try:
         again = after_apply(
             live, {"metadata": {}, "data": writer_data}, TYPE,
-            FieldManager(writer_name, "Apply", "v1", "", frozenset()), managers, force=False,
+            FieldManager(writer_name, "Apply", "v1", "", frozenset()), managers, force=False, version=DEFAULT,
         )  # fmt: skip
     except ApplyConflict:
         pytest.fail("what was applied last has no conflict with itself")

@@ -9,6 +9,7 @@ import pytest
 from dra_kit.apiserver.admission import policies as plugin
 from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, compile_policy
+from dra_kit.kubernetes.release import KubernetesVersion
 from tests.golden import api
 from tests.golden.files import cases, read
 from tests.golden.pins import pinned
@@ -44,9 +45,9 @@ async def policy(
 async def test_a_policy_is_compiled_once_and_again_when_it_changes(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
 
-    def compile_and_count(spec: dict[str, Any]) -> CompiledPolicy:
+    def compile_and_count(spec: dict[str, Any], version: KubernetesVersion) -> CompiledPolicy:
         compiled.append(spec)
-        return compile_policy(spec)
+        return compile_policy(spec, version)
 
     monkeypatch.setattr(plugin, "compile_policy", compile_and_count)
     await policy(http, "object.metadata.name != 'a'")

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.schema.protobuf import encode_event, encode_list, encode_message, pack, unpack
 from dra_kit.kubernetes.resource.schema.types import prune
 from tests.unit.apiserver.conftest import Object, claim, config_map, definition, namespace, pod
@@ -101,7 +102,7 @@ OBJECTS = {
 
 def in_protobuf(obj: Object, type_name: str) -> bytes:
     """An object as a Go client sends it: with the zero value of every field that is not a pointer."""
-    message = encode_message(prune(obj, type_name, stored=False), type_name)
+    message = encode_message(prune(obj, type_name, stored=False, version=DEFAULT), type_name)
     return pack(obj["apiVersion"], obj["kind"], message)
 
 
@@ -278,7 +279,7 @@ MAXIMUM = 9 << 3
         (PODS, pack("v1", "Pod", field(2, field(2, b"") * 1_400_000)), "it has more than 200000 values; split it"),
         (PODS, pack("v1", "Pod", field(2, field(2, b"")))[:-3], "unexpected EOF"),
         (PODS, b"k8s\0\x12" + b"\xff" * 8 + b"\x7f", "unexpected EOF"),
-        (CLAIMS, claim_with(b'{"a":' * 300 + b"1" + b"}" * 300), "it is nested more than 200 levels deep"),
+        (CLAIMS, claim_with(b'{"a":' * 300 + b"1" + b"}" * 300), "it is nested more than 200 levels deep, which"),
         (CLAIMS, claim_with(b'{"a":[' + b"[]," * 300_000 + b"1]}"), "it has more than 200000 values; split it"),
     ],
     ids=["deep", "deep-and-long", "short-double", "nan", "many", "cut-off", "long", "deep-json", "many-in-json"],

@@ -310,9 +310,9 @@ async def test_of_extended_resources_only_what_a_change_concerns_is_counted_agai
     counted: list[str] = []
     before = quotas._usage_of_pod
 
-    def counting(obj: Object) -> Mapping[str, Any]:
+    def counting(obj: Object, version: KubernetesVersion) -> Mapping[str, Any]:
         counted.append(obj["metadata"]["name"])
-        return before(obj)
+        return before(obj, version)
 
     monkeypatch.setattr(quotas, "_usage_of_pod", counting)
     first = await client.get(PODS, "pod-0", "default")
@@ -413,3 +413,18 @@ async def test_usual_quotas_are_accepted_and_their_scopes_stay(client: Client) -
 
     with pytest.raises(Invalid, match=r"spec.scopes: .*: field is immutable"):
         await client.patch(QUOTAS, "short", {"spec": {"scopes": ["NotTerminating"]}}, "default")
+
+
+@pytest.mark.parametrize(
+    ("release", "total"),
+    [("1.37", "10000000000000000000000000000000000000001"), ("1.38", "10000000000000000000000000000010e9")],
+)
+async def test_usage_is_added_as_the_release_does(release: str, total: str) -> None:
+    async with ApiServer(release=Release.parse(release)) as server:
+        server.enforce_quotas()
+        async with Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+            await client.create(QUOTAS, quota({"requests.memory": "1e41"}))
+            for name, amount in (("a", "1e40"), ("b", "1")):
+                await client.create(PODS, using(name, requests={"memory": amount}))
+
+            assert await used(client) == {"requests.memory": total}

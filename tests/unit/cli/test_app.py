@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 import dra_kit
 from dra_kit.cli.app import COMMANDS, cli
+from dra_kit.cli.dev import dev
 
 ROLES = {"node", "controller", "admission"}
 """The rooms of the roles."""
@@ -169,3 +171,13 @@ def test_zsh_accepts_the_completion_script(shell: Path) -> None:
     command = ["zsh", "-f", "-c", code]
     done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "_dra_kit_completion\n"
+
+
+def test_help_of_dev_names_no_option_that_it_lacks() -> None:
+    text = told("dev", "--help")
+
+    assert "serve a page" in text
+    assert "simulate this release" in text
+    named = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", text))
+    assert named <= {word for param in dev.params for word in (*param.opts, *param.secondary_opts)} | {"--help"}
+    assert "stories" not in text

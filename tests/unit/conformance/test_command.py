@@ -76,6 +76,21 @@ def test_unknown_field_of_a_profile_is_named(tmp_path: Path) -> None:
         read_profile(file)
 
 
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("deviceClasses: null", "deviceClasses"),
+        ("deviceClasses: [null]", "deviceClasses.0"),
+        ("devices:\napiVersions:", "apiVersions"),
+    ],
+)
+def test_null_in_a_profile_is_refused_with_a_remedy(text: str, field: str, tmp_path: Path) -> None:
+    file = tmp_path / "profile.yaml"
+    file.write_text(f"{text}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=rf"invalid: {field} is null; write a value, or remove it; see"):
+        read_profile(file)
+
+
 def test_rights_are_from_manifests_or_from_a_chart(tmp_path: Path) -> None:
     file = tmp_path / "profile.yaml"
     file.write_text("rbac: {manifests: [a.yaml], values: [b.yaml], serviceAccount: a/b}\n", encoding="utf-8")

@@ -16,6 +16,7 @@ import dra_kit as dra
 from dra_kit.client.credentials import load_credentials
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin_client import DeviceAnswer
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.agent import NodeAgent
 from dra_kit.node.settings import NodeSettings
@@ -54,7 +55,9 @@ class Node:
         self.given: dict[str, Any] = {}
         self.directory = directory
         self.api = Api()
-        self.kubelet = PluginManager(self.root, supported_services=services, get_info_timeout=60, call_timeout=60)
+        self.kubelet = PluginManager(
+            self.root, supported_services=services, get_info_timeout=60, call_timeout=60, release=UNMODIFIED
+        )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

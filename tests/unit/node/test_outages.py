@@ -12,6 +12,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.client.operator import kopf_settings
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver, pizza, replug
@@ -116,7 +117,7 @@ async def test_restarted_kubelet_finds_the_driver_and_gets_the_same_answers(node
     async with node.running(driver(waiter)):
         answer = await node.prepare(lunch)
         await node.kubelet.__aexit__(None, None, None)
-        async with PluginManager(node.root, get_info_timeout=60, call_timeout=60) as restarted:
+        async with PluginManager(node.root, get_info_timeout=60, call_timeout=60, release=UNMODIFIED) as restarted:
             node.kubelet = restarted
             await restarted.wait_for_plugin("dra.pizza")
             assert await node.prepare(lunch) == answer
@@ -141,7 +142,7 @@ async def test_kubelet_restart_during_a_call(node: Node) -> None:
         await eventually(entered.is_set)
         cut_off.cancel()
         await node.kubelet.__aexit__(None, None, None)
-        async with PluginManager(node.root, get_info_timeout=60, call_timeout=60) as restarted:
+        async with PluginManager(node.root, get_info_timeout=60, call_timeout=60, release=UNMODIFIED) as restarted:
             node.kubelet = restarted
             await restarted.wait_for_plugin("dra.pizza")
             asking = asyncio.create_task(node.prepare(lunch))

@@ -18,6 +18,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.node.claims.metadata import MetadataFiles
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
@@ -213,7 +214,7 @@ async def test_paths_too_long_for_sockets_are_shortened(tmp_path: Path) -> None:
         made.root /= "d" * (49 - len(str(made.root)))
         made.root.mkdir()
         lunch = made.claim()
-        async with PluginManager(made.root, get_info_timeout=60, call_timeout=60) as kubelet:
+        async with PluginManager(made.root, get_info_timeout=60, call_timeout=60, release=UNMODIFIED) as kubelet:
             made.kubelet = kubelet
             async with made.running(driver(), pod_uid=uid):
                 assert uid not in kubelet.plugin(DRIVER).endpoint

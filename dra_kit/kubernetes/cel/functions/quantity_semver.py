@@ -12,15 +12,20 @@ from dra_kit.kubernetes.cel import types
 from dra_kit.kubernetes.cel.failures import EvaluationFailure, succeeds
 from dra_kit.kubernetes.cel.types import Library, Overload
 from dra_kit.kubernetes.cel.values import INT_MIN, RUNTIME_TYPES, UINT_MAX, ComputedQuantity
-from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.values.quantity import InvalidQuantity, Quantity, wrap_int64
 from dra_kit.kubernetes.values.semver import PrecedenceKey, Version, precedence_key
 
 LIBRARY: Final = Library()
+BY_RELEASE: Final = frozenset({"isQuantity", "quantity"})
+"""The functions of :func:`quantity_overloads`."""
 
 
-@LIBRARY.function("string_to_quantity", "quantity(string) -> quantity")
-def _quantity(text: str, version: KubernetesVersion = DEFAULT) -> Quantity:
+LIBRARY.declare("string_to_quantity", "quantity(string) -> quantity", None)
+LIBRARY.declare("is_quantity_string", "isQuantity(string) -> bool", None)
+
+
+def _quantity(text: str, version: KubernetesVersion) -> Quantity:
     try:
         return Quantity(text, version)
     except InvalidQuantity as error:
@@ -28,13 +33,14 @@ def _quantity(text: str, version: KubernetesVersion = DEFAULT) -> Quantity:
 
 
 @cache
-def quantity_overloads(version: KubernetesVersion) -> tuple[Overload, ...]:
-    """Return the overloads of ``quantity()`` with the limits of a release."""
-    found = (overload for overload in LIBRARY.overloads if overload.function == "quantity")
-    return tuple(replace(overload, compute=partial(_quantity, version=version)) for overload in found)
+def quantity_overloads(function: str, version: KubernetesVersion) -> tuple[Overload, ...]:
+    """Return the overloads of ``quantity()`` or ``isQuantity()`` with the limits of a release; none of others."""
+    read = partial(_quantity, version=version)
+    computes = {"quantity": read, "isQuantity": succeeds(read)}
+    found = (overload for overload in LIBRARY.overloads if overload.function == function and function in computes)
+    return tuple(replace(overload, compute=computes[function]) for overload in found)
 
 
-LIBRARY.declare("is_quantity_string", "isQuantity(string) -> bool", succeeds(_quantity))
 LIBRARY.declare("quantity_sign", "sign(quantity) -> int", lambda value: value.sign)
 LIBRARY.methods(
     {

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, go_json
 from dra_kit.kubernetes.values.quantity import WHITE_SPACE, InvalidQuantity, Quantity
 
@@ -89,8 +89,11 @@ CUSTOM_RESOURCE: Final = SchemaType(
 
 
 @cache
-def struct(name: str, version: KubernetesVersion = DEFAULT) -> SchemaType | None:
+def struct(name: str, version: KubernetesVersion) -> SchemaType | None:
     """Return the struct of that name as a release knows it; None for scalars, lists and maps.
+
+    The shape of a field is the same in all releases: for decoded objects, :data:`~dra_kit.kubernetes.release.NEWEST`
+    knows all fields that they can have.
 
     Raises:
         KeyError: no served kind contains such a type.
@@ -187,17 +190,19 @@ class StrictDecoding(msgspec.Struct):
     """What strict decoding finds fault with, and what it needs to know of the text.
 
     Attributes:
+        version: the release that decodes: it reads quantities, and newer fields are unknown to it.
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         texts: the text of the objects in the document by path, for those that are stored unchanged.
-        version: the release that decodes: it reads quantities, and newer fields are unknown to it.
+        fields: the release whose fields are known, if it is another one.
     """
 
+    version: KubernetesVersion
     problems: list[str] = msgspec.field(default_factory=list)
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)
-    version: KubernetesVersion = DEFAULT
+    fields: KubernetesVersion | None = None
 
 
-def decode(value: Any, type_name: str, strictness: StrictDecoding | None = None) -> Any:
+def decode(value: Any, type_name: str, reader: KubernetesVersion | StrictDecoding) -> Any:
     """Return a JSON value as a value of a type: unknown fields dropped, null as absent, scalars as they are stored.
 
     Empty lists and maps stay: validation tells some of them from absent ones. :func:`prune` removes them.
@@ -205,28 +210,27 @@ def decode(value: Any, type_name: str, strictness: StrictDecoding | None = None)
     Args:
         value: parsed JSON; objects with duplicate keys as :class:`~dra_kit.kubernetes.values.json.DuplicateKeysObject`.
         type_name: type expression as in :mod:`dra_kit.kubernetes.resource.schema.types`.
-        strictness: where unknown and duplicate fields are noted.
+        reader: the release that decodes, or where unknown and duplicate fields are noted.
 
     Raises:
         TypeMismatch: the JSON does not fit the type.
     """
-    return _decode(value, type_name, "", strictness or StrictDecoding())
+    return _decode(value, type_name, "", StrictDecoding(reader) if isinstance(reader, KubernetesVersion) else reader)
 
 
 def _decode(value: Any, type_name: str, path: str, strictness: StrictDecoding) -> Any:
-    reader = READERS.get(type_name)
     if type_name == "RawExtension" and isinstance(value, dict) and path in strictness.texts:
         return RawObject(value, strictness.texts[path])
-    if reader is not None:
+    if type_name in SCALARS:
         try:
-            return _quantity(value, strictness.version) if reader is _quantity else reader(value)
+            return read_scalar(value, type_name, strictness.version)
         except TypeMismatch as error:
             raise error.at(path) from None
     if type_name.startswith(LIST):
         return _decode_list(value, type_name[len(LIST) :], path, strictness)
     if type_name.startswith(MAP):
         return _decode_map(value, type_name[len(MAP) :], path, strictness)
-    known = struct(type_name, strictness.version)
+    known = struct(type_name, strictness.fields or strictness.version)
     return value if known is None else _decode_struct(value, known, path, strictness)
 
 
@@ -234,7 +238,7 @@ def _decode_list(value: Any, item_type: str, path: str, strictness: StrictDecodi
     if not isinstance(value, list):
         raise mismatch(value, f"[]{item_type}").at(path)
     return [
-        zero(item_type) if item is None else _decode(item, item_type, f"{path}[{i}]", strictness)
+        zero(item_type, strictness.version) if item is None else _decode(item, item_type, f"{path}[{i}]", strictness)
         for i, item in enumerate(value)
     ]
 
@@ -242,7 +246,9 @@ def _decode_list(value: Any, item_type: str, path: str, strictness: StrictDecodi
 def _decode_map(value: Any, item_type: str, path: str, strictness: StrictDecoding) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise mismatch(value, f"map[string]{item_type}").at(path)
-    empty = "" if item_type == "bytes" else zero(item_type)  # storage does not tell null from no bytes
+    empty = (
+        "" if item_type == "bytes" else zero(item_type, strictness.version)
+    )  # storage does not tell null from no bytes
     decoded = {
         key: empty if item is None else _decode(item, item_type, _below(path, key), strictness)
         for key, item in value.items()
@@ -269,7 +275,11 @@ def _decode_struct(value: Any, known: SchemaType, path: str, strictness: StrictD
             strictness.problems.append(f'unknown field "{_below(path, key)}"')
     _note_duplicates(value, path, strictness)
     for key, entry in fields.items():
-        if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:
+        if (
+            entry.presence == "always"
+            and key not in decoded
+            and (empty := zero(entry.type, strictness.version)) is not None
+        ):
             decoded[key] = empty
     return decoded
 
@@ -291,23 +301,23 @@ def _below(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def zero(type_name: str) -> Any:
+def zero(type_name: str, version: KubernetesVersion) -> Any:
     """Return the zero value of a type: null for lists, maps and times; a struct with the zeros that are written."""
-    if type_name in READERS:
+    if type_name in SCALARS:
         return ZEROS.get(type_name)
     if type_name.startswith((LIST, MAP)):
         return None
-    known = struct(type_name)
+    known = struct(type_name, version)
     if known is None:
         return None
     return {
         name: empty
         for name, entry in known.fields.items()
-        if entry.presence == "always" and (empty := zero(entry.type)) is not None
+        if entry.presence == "always" and (empty := zero(entry.type, version)) is not None
     }
 
 
-def prune(value: Any, type_name: str, *, stored: bool = True, version: KubernetesVersion = DEFAULT) -> Any:
+def prune(value: Any, type_name: str, version: KubernetesVersion, *, stored: bool = True) -> Any:
     """Return a decoded value as the API server writes it: zero values left out or written, by the table.
 
     Returns a new value; scalars and JSON are shared with the old one.
@@ -315,19 +325,19 @@ def prune(value: Any, type_name: str, *, stored: bool = True, version: Kubernete
     Args:
         value: decoded.
         type_name: its type.
-        stored: whether it comes from storage, which does not tell empty lists and maps from absent ones.
         version: the release of the API server.
+        stored: whether it comes from storage, which does not tell empty lists and maps from absent ones.
     """
-    if type_name in READERS:
+    if type_name in SCALARS:
         return value
     if type_name.startswith(LIST):
         item_type = type_name[len(LIST) :]
-        if item_type in READERS:
+        if item_type in SCALARS:
             return list(value)
         return [prune(item, item_type, stored=stored, version=version) for item in value]
     if type_name.startswith(MAP):
         item_type = type_name[len(MAP) :]
-        if item_type in READERS:
+        if item_type in SCALARS:
             return dict(value)
         return {key: prune(item, item_type, stored=stored, version=version) for key, item in value.items()}
     known = struct(type_name, version)
@@ -345,7 +355,7 @@ def _prune_struct(
         if item is None and entry.presence != "nullable" and _without_absence(entry):
             item = written_zero(entry.type, version)
             pruned[name] = item
-        elif entry.presence == "nullable" or (item is not None and _is_written(item, entry)):
+        elif entry.presence == "nullable" or (item is not None and _is_written(item, entry, version)):
             empty = stored and entry.presence == "always" and not item and entry.type.startswith((LIST, MAP))
             pruned[name] = None if empty else item
     if known.open:
@@ -360,20 +370,20 @@ def _without_absence(entry: SchemaField) -> bool:
     return entry.presence == "always"
 
 
-def _is_written(item: Any, entry: SchemaField) -> bool:
+def _is_written(item: Any, entry: SchemaField, version: KubernetesVersion) -> bool:
     """Return whether a value that is there is written."""
     if entry.presence == "always" or item:
-        return entry.presence != "omitzero" or item != written_zero(entry.type)
+        return entry.presence != "omitzero" or item != written_zero(entry.type, version)
     if entry.presence == "pointer":
         return not entry.type.startswith((LIST, MAP))
     return entry.presence == "omitempty" and (_is_struct(entry.type) or entry.type in _OPAQUE | _GO_STRUCTS)
 
 
 def _is_struct(type_name: str) -> bool:
-    return "." in type_name and not type_name.startswith((LIST, MAP)) and struct(type_name) is not None
+    return type_name == CUSTOM_RESOURCE.name or _entry(type_name) is not None
 
 
-def written_zero(type_name: str, version: KubernetesVersion = DEFAULT) -> Any:
+def written_zero(type_name: str, version: KubernetesVersion) -> Any:
     """Return the zero value of a type as a release writes it; null for lists, maps and times."""
     known = struct(type_name, version)
     return ZEROS.get(type_name) if known is None else _prune_struct({}, known, stored=True, version=version)
@@ -482,7 +492,7 @@ def _micro_time(value: Any) -> str:
     return moment.isoformat()[:19] + fraction + "Z"
 
 
-def _quantity(value: Any, version: KubernetesVersion = DEFAULT) -> str:
+def _quantity(value: Any, version: KubernetesVersion) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise mismatch(value, "resource.Quantity")
     try:
@@ -507,7 +517,7 @@ def _any_json(value: Any) -> Any:
 
 
 _INT32 = _integer(31, "int32")
-READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "string": _string,
     "bool": _bool,
     "int32": _INT32,
@@ -516,17 +526,27 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "bytes": _bytes,
     "Time": _time,
     "MicroTime": _micro_time,
-    "Quantity": _quantity,
     "IntOrString": _int_or_string,
     "RawExtension": _raw_extension,
     "JSON": _any_json,
     "FieldsV1": _any_json,
 }
-"""For each scalar what turns a JSON value, other than null, into the stored form; it raises TypeMismatch."""
+"""For each scalar except quantities, what turns a JSON value into the stored form."""
+SCALARS: Final = frozenset({*_READERS, "Quantity"})
+"""The types without parts in the schema."""
 ZEROS: Final[Mapping[str, Any]] = {
     "string": "", "bool": False, "int32": 0, "int64": 0, "double": 0, "IntOrString": 0, "Quantity": "0",
 }  # fmt: skip
 """The zero value of each scalar that has one; the others' is null."""
+
+
+def read_scalar(value: Any, type_name: str, version: KubernetesVersion) -> Any:
+    """Return the stored form of a JSON value other than null, as a release reads it.
+
+    Raises:
+        TypeMismatch: it does not fit the type, which is one of :data:`SCALARS`.
+    """
+    return _quantity(value, version) if type_name == "Quantity" else _READERS[type_name](value)
 
 
 def reached_types(type_name: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import names
 from dra_kit.kubernetes.resource.field_errors import (
     FieldError,
@@ -60,7 +61,9 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
         seen.add(name)
 
 
-def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
+def validate_container_fields(
+    container: Object, volumes: set[str], path: str, release: Release
+) -> Iterator[FieldError]:
     """Check a container except its names and claims."""
     image: str = container.get("image", "")
     if image.strip() != image:
@@ -75,7 +78,7 @@ def validate_container_fields(container: Object, volumes: set[str], path: str) -
     policy = container.get("imagePullPolicy")
     if policy and policy not in _PULL_POLICIES:
         yield unsupported(f"{path}.imagePullPolicy", policy, _PULL_POLICIES, in_order=True)
-    yield from _resources(container.get("resources") or {}, f"{path}.resources")
+    yield from _resources(container.get("resources") or {}, f"{path}.resources", release)
 
 
 def _variable(variable: Object, path: str) -> Iterator[FieldError]:
@@ -115,8 +118,8 @@ def _mounts(mounts: list[Object], volumes: set[str], path: str) -> Iterator[Fiel
         seen.add(where)
 
 
-def _resources(resources: Object, path: str) -> Iterator[FieldError]:
-    limits, requests = _quantities(resources.get("limits")), _quantities(resources.get("requests"))
+def _resources(resources: Object, path: str, release: Release) -> Iterator[FieldError]:
+    limits, requests = (_quantities(resources.get(field), release) for field in ("limits", "requests"))
     for name, quantity in limits.items():
         yield from _quantity(name, quantity, f"{path}.limits[{name}]")
     for name, quantity in requests.items():
@@ -134,8 +137,8 @@ def _resources(resources: Object, path: str) -> Iterator[FieldError]:
         yield forbidden(path, "HugePages require cpu or memory")
 
 
-def _quantities(values: Mapping[str, Any] | None) -> dict[str, Quantity]:
-    return {name: Quantity(str(value)) for name, value in sorted((values or {}).items())}
+def _quantities(values: Mapping[str, Any] | None, release: Release) -> dict[str, Quantity]:
+    return {name: Quantity(str(value), release.version) for name, value in sorted((values or {}).items())}
 
 
 def _native(name: str) -> bool:
@@ -296,11 +299,12 @@ _UNKNOWN_RESOURCE: Final = (
 )
 
 
-def validate_pod_spec(spec: Object, path: str = "spec") -> list[FieldError]:
+def validate_pod_spec(spec: Object, release: Release, path: str = "spec") -> list[FieldError]:
     """Check the volumes, claims, containers and other fields of a pod.
 
     Args:
         spec: values of the right types.
+        release: of the API server.
         path: path of the spec, which differs in pod templates.
     """
     entries = spec.get("resourceClaims") or ()
@@ -314,7 +318,10 @@ def validate_pod_spec(spec: Object, path: str = "spec") -> list[FieldError]:
     for field in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(field) or ()):
             where = f"{path}.{field}[{i}]"
-            errors += [*_container(container, known, where), *validate_container_fields(container, mounted, where)]
+            errors += [
+                *_container(container, known, where),
+                *validate_container_fields(container, mounted, where, release),
+            ]
             name = container.get("name", "")
             if name in seen:
                 errors.append(duplicate(f"{where}.name", name))

@@ -35,7 +35,7 @@ def start(got: ContainerFacts, *command: str, visible: Sequence[str] = ()) -> "s
     Args:
         got: what a container of a pod gets.
         command: of the program.
-        visible: folders that it needs, which may be on a disk of their own.
+        visible: folders that it needs, wherever they are on this machine.
     """
     wished = {
         "environment": dict(got.environment),
@@ -98,11 +98,11 @@ def _make(wished: Mapping[str, Any]) -> Path:
     _mount("-t", "overlay", "-o", f"lowerdir=/,upperdir={changes},workdir={work}", "none", str(root))
     for path in _of_nvidia(root):
         path.unlink(missing_ok=True)
-    for path in wished["visible"]:
-        if not (root / path[1:]).exists():  # on a disk of its own
-            _put(path, root, path)
     for name in ("dev", "tmp", "run"):
         _mount("-t", "tmpfs", "none", str(root / name))
+    for path in wished["visible"]:
+        if not (root / path[1:]).exists():  # on a disk of its own, or in a folder that the container has empty
+            _put(path, root, path)
     _mount("--rbind", "/proc", str(root / "proc"))
     for name in _NODES:
         number = os.stat(f"/dev/{name}").st_rdev

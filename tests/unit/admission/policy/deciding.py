@@ -13,6 +13,7 @@ from dra_kit.admission.policy.schema_reader import UncheckedRule
 from dra_kit.admission.review import rejection
 from dra_kit.author.driver import Driver
 from dra_kit.kubernetes.cel.admission import CompiledPolicy, PolicyRequest, compile_policy, to_cel_value
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.values.json import loads
 from tests.unit.admission.pizzeria import carrying, config
 
@@ -36,7 +37,7 @@ def webhook_accepts(driver: AnyDriver, parameters: Any, kind: str = "ResourceCla
 
 def compiled(driver: AnyDriver) -> CompiledPolicy:
     """The policy of a driver, ready to be asked."""
-    policy = compile_policy(policy_objects(driver).policy["spec"])
+    policy = compile_policy(policy_objects(driver).policy["spec"], DEFAULT)
     assert not policy.problems
     return policy
 

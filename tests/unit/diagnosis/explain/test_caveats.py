@@ -8,6 +8,8 @@ import pytest
 
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import model_of_claim
+from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import Release
 from tests.unit.cli.cluster.saved import CASES, run, save, words
 from tests.unit.cli.cluster.saved import node as saved_node
 from tests.unit.diagnosis.explain.world import (
@@ -182,3 +184,32 @@ def test_capacity_that_is_asked_for_as_an_attribute_is_named() -> None:
     text = words(result.output)
     assert "no device has an attribute memory in the domain" in text
     assert 'device.capacity["gpu.example.net"].memory' in text
+
+
+DISTINCT = claim(request("r", 2), constraints=[{"distinctAttribute": "gpu.example.com/cheese"}])
+
+
+def test_constraint_that_1_34_stores_without_effect_is_reported() -> None:
+    equal = slice_of(pizza("a"), pizza("b"))
+
+    older = explain(cluster(equal, gates=AllocatorRules.of(Release.parse("1.34"))), DISTINCT)
+    newer = explain(cluster(equal), DISTINCT)
+
+    assert (older.outcome, newer.outcome) == ("fits", "does-not-fit")
+    [blocker] = older.blockers
+    assert blocker.startswith(
+        "the constraint distinctAttribute gpu.example.com/cheese has no effect: kube-scheduler 1.34"
+    )
+    assert older.remedies[0].startswith("upgrade the cluster to Kubernetes 1.36")
+    assert not any("has no effect" in each for each in newer.blockers)
+
+
+def test_constraint_that_a_scheduler_without_its_gate_does_not_know_names_the_gate() -> None:
+    gates = AllocatorRules.of(Release.parse("1.36").without("DRAConsumableCapacity", "DRADeviceBindingConditions"))
+
+    found = explain(cluster(slice_of(pizza("a"), pizza("b")), gates=gates), DISTINCT)
+
+    assert found.outcome == "error"
+    [blocker] = found.blockers
+    assert "constraint #0: empty constraint" in blocker
+    assert "with distinctAttribute needs Kubernetes 1.34 with DRAConsumableCapacity; on by default since" in blocker

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.release import DEFAULT
 from tests.unit.diagnosis.explain.world import (
     PIZZA,
     Document,
@@ -100,7 +101,7 @@ def test_a_derived_value_is_not_compared_with_published_attributes() -> None:
     )
     slices, nodes = kitchens(n1="a", n2="b")
 
-    reported = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha()), wanted).blockers
+    reported = explain(cluster(*slices, nodes=nodes, gates=AllocatorRules.alpha(DEFAULT)), wanted).blockers
 
     assert reported == ("no node has devices for all requests: a fits only on n1, b only on n2",)
 

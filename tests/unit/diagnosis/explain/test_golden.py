@@ -16,6 +16,7 @@ from dra_kit.diagnosis.explain.verdicts import JudgedChoice
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import DEFAULT
 from tests.golden.allocator import gates_of, node_of
 from tests.golden.files import RECORDED, read
 from tests.golden.kind import Line
@@ -95,6 +96,7 @@ def can_choose(line: Line, claim: Line, judged: JudgedChoice, wanted: tuple[str,
         slices=list(marked(scenario["resourceSlices"])),
         classes=classes,
         claims=[{"metadata": {}, "status": allocation(scenario["allocated"])}],
+        version=DEFAULT,
     )
     reduced = {"metadata": claim["metadata"], "spec": {"devices": {"requests": [{"name": "r", "exactly": asked}]}}}
     try:

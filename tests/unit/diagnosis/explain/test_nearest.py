@@ -11,6 +11,7 @@ from dra_kit.diagnosis.explain.remedies import AllocationTrials, WorkBudget, sug
 from dra_kit.diagnosis.explain.selectors import shorten
 from dra_kit.diagnosis.explain.verdicts import JudgedRequest, Reason, RemedyKind
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.release import DEFAULT
 from tests.unit.diagnosis.explain.world import (
     PIZZA,
     Document,
@@ -91,7 +92,9 @@ def test_remedies_that_name_a_claim_each_count_as_one_change() -> None:
     requests = [naming_claims(each) for each in explain(where, wanted).requests]
 
     [miss] = suggest_changes(
-        model_of_claim(wanted, where.gates), requests, AllocationTrials(where, CelEvaluator(), WorkBudget(devices=2))
+        model_of_claim(wanted, where.gates),
+        requests,
+        AllocationTrials(where, CelEvaluator(DEFAULT), WorkBudget(devices=2)),
     )
 
     assert miss.change.startswith("once default/")

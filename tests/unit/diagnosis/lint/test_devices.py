@@ -8,6 +8,7 @@ from dra_kit.diagnosis.lint.check import check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from tests.unit.diagnosis.lint.texts import (
@@ -256,7 +257,7 @@ def test_devices_of_several_drivers_are_disjoint() -> None:
     assert [number for _, number in known.distinct] == [1, 2]
     assert set(known.names("attributes", DRIVER)) == {"model", "cores", "driverVersion", "x"}
     text = device_class(f"{GUARD} && {A}.cores > 1", 'device.driver == "nic.acme.org"')
-    (finding,) = check([SourceFile("f.yaml", text)], LintContext(advertised=known)).findings
+    (finding,) = check([SourceFile("f.yaml", text)], LintContext(UNMODIFIED, advertised=known)).findings
     assert finding.rule == "matches-nothing"
 
 

@@ -11,9 +11,11 @@ from click.testing import CliRunner
 from dra_kit.cli.app import cli
 from dra_kit.cli.lint import lint
 from dra_kit.diagnosis.lint.check import fix_files
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import GROUPS, RULES, fixed_as_text, format_text
 from dra_kit.diagnosis.lint.objects import REMOVED_KINDS
 from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS
 from tests.unit.diagnosis.lint.texts import claim, device_class, found, pod
 
@@ -58,7 +60,7 @@ def test_the_example_of_a_fix_matches_the_output() -> None:
     section = PAGE.partition("## Fix findings")[2]
     before, after = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:2]
     (shown,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
-    made = fix_files([SourceFile("train.yaml", before)])
+    made = fix_files([SourceFile("train.yaml", before)], LintContext(UNMODIFIED))
     assert made.files[0].text == after
     assert "\n".join([*fixed_as_text(made.fixed), "", format_text(made.outcome.findings, files=1, objects=1)]) == shown
 

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.diagnosis.lint.check import LintResult, check
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
+from dra_kit.kubernetes.release import UNMODIFIED
+from dra_kit.kubernetes.values.json import too_deep
 from tests.unit.diagnosis.lint.texts import found, rules, underlined
 
 
@@ -89,11 +92,7 @@ def test_aliases_that_repeat_each_other_are_refused() -> None:
 def test_a_document_that_is_nested_too_deeply_is_reported(form: str, depth: int) -> None:
     findings = found(form.format("[" * depth, "]" * depth))
     reported = [finding.message for finding in findings if finding.rule == "syntax"]
-    assert reported == (
-        ["the file cannot be read: it is nested more than 200 levels deep; no Kubernetes object is"]
-        if depth > 200 and "#" not in form
-        else []
-    )
+    assert reported == ([f"the file cannot be read: {too_deep(200)}"] if depth > 200 and "#" not in form else [])
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: {c: 1, c: 2}\n", '{"a": 1, "b": {"c": 1,\n"c": 2}}'])
@@ -110,14 +109,18 @@ def test_opaque_parameters_of_json_may_repeat_keys() -> None:
 
 def test_a_helm_template_in_a_folder_is_ignored() -> None:
     text = "name: {{ .Values.name }}-x\n"
-    assert check([SourceFile("f.yaml", text, explicit=False)]) == LintResult([], files=1, objects=0)
+    assert check([SourceFile("f.yaml", text, explicit=False)], LintContext(UNMODIFIED)) == LintResult(
+        [], files=1, objects=0
+    )
     assert rules(text) == ["syntax"]
 
 
 def test_only_a_file_that_was_named_must_hold_objects() -> None:
     assert rules("pods: {guest: {phase: Running}}\n") == ["not-an-object"]
     for text in ("pods: {}\n", "apiVersion: v2\nname: a-chart\n"):
-        assert check([SourceFile("expect.yaml", text, explicit=False)]) == LintResult([], files=1, objects=0)
+        assert check([SourceFile("expect.yaml", text, explicit=False)], LintContext(UNMODIFIED)) == LintResult(
+            [], files=1, objects=0
+        )
 
 
 @given(st.text())

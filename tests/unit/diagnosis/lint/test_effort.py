@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from dra_kit.diagnosis.lint.check import check
+from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import format_text
 from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import UNMODIFIED
 
 
 def file(mistakes: int, separator: str) -> SourceFile:
@@ -30,7 +32,7 @@ def effort(mistakes: int, separator: str) -> int:
     given = file(mistakes, separator)
     sys.setprofile(count)
     try:
-        found = check([given]).findings
+        found = check([given], LintContext(UNMODIFIED)).findings
     finally:
         sys.setprofile(None)
     assert len(found) >= 2 * mistakes
@@ -45,7 +47,7 @@ def test_time_grows_linearly_with_the_number_of_mistakes(separator: str) -> None
 
 def test_a_finding_in_a_long_line_keeps_only_the_part_around_it() -> None:
     given = file(500, "")
-    findings = check([given]).findings
+    findings = check([given], LintContext(UNMODIFIED)).findings
     assert max(len(finding.source) for finding in findings) <= 1_100 < len(given.text)
     for finding in findings:
         whole = given.text[finding.source_column - 1 : finding.source_column - 1 + len(finding.source)]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from dra_kit.author.config import ConfigDecoder, OpaqueConfig
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from tests.unit.diagnosis.lint.texts import (
@@ -28,7 +29,7 @@ class GpuConfig(OpaqueConfig, api_version="gpu.example.com/v1"):
     exclusive: bool = False
 
 
-CONFIGS = LintContext(configs={DRIVER: ConfigDecoder([GpuConfig])})
+CONFIGS = LintContext(UNMODIFIED, configs={DRIVER: ConfigDecoder([GpuConfig])})
 
 
 def config(parameters: str, *, driver: str = DRIVER, kind: str = "ResourceClaim") -> str:

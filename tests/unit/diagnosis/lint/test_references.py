@@ -7,6 +7,7 @@ import pytest
 from dra_kit.diagnosis.lint.check import check
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from tests.unit.diagnosis.lint.texts import claim, device_class, found, pod, rules, underlined
 
@@ -125,11 +126,11 @@ def test_the_claim_in_the_same_file_or_folder_is_used_among_equal_names() -> Non
         SourceFile("b/order.yaml", other),
         SourceFile("a/x.yaml", other),
     ]
-    assert check(apart).findings == []
+    assert check(apart, LintContext(UNMODIFIED)).findings == []
     beside = [SourceFile("a/claim.yaml", CLAIM), SourceFile("b/claim.yaml", other), SourceFile("a/pod.yaml", asking)]
-    assert check(beside).findings == []
+    assert check(beside, LintContext(UNMODIFIED)).findings == []
     unclear = [SourceFile("a/c.yaml", CLAIM), SourceFile("b/c.yaml", other), SourceFile("c/pod.yaml", asking)]
-    assert check(unclear).findings == []
+    assert check(unclear, LintContext(UNMODIFIED)).findings == []
 
 
 def test_a_class_that_looks_misspelt_is_reported() -> None:
@@ -160,7 +161,7 @@ def test_a_claim_that_the_files_lack_may_be_in_the_cluster(name: str) -> None:
 
 def test_a_class_that_the_cluster_does_not_have_is_reported() -> None:
     known = v1.DeviceClass.model_validate({"metadata": {"name": "nic"}})
-    cluster = LintContext(classes={"nic": known}, complete=True)
+    cluster = LintContext(UNMODIFIED, classes={"nic": known}, complete=True)
     (finding,) = found(claim("deviceClassName: anything-else"), cluster)
     assert (finding.rule, finding.help) == ("unknown-class", "there are nic")
     assert rules(claim("deviceClassName: nic"), cluster) == []

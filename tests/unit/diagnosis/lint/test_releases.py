@@ -346,3 +346,31 @@ def _contains(stored: Any, written: Any) -> bool:
     if isinstance(written, list):
         return isinstance(stored, list) and len(stored) == len(written) and all(map(_contains, stored, written))
     return bool(stored == written)
+
+
+GROUPED = """
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: guest}
+    spec:
+      schedulingGroup: {podGroupName: table}
+      containers: [{name: main, image: i}]
+"""
+
+
+def test_a_field_of_a_later_release_is_unknown_and_names_it() -> None:
+    (old,) = found(GROUPED, LintContext(release=OLD))
+
+    assert (old.rule, old.message) == ("unknown-field", "unknown field schedulingGroup")
+    assert old.help == "it exists since Kubernetes 1.36; remove it, or upgrade the cluster"
+    assert found(GROUPED, LintContext(release=NEW)) == []
+    assert verdicts(GROUPED) == ["no", "no", "yes", "yes", "yes"]
+
+
+def test_what_is_known_instead_of_an_unknown_field_is_what_the_release_has() -> None:
+    misspelt = DERIVED.replace("derivedAttributes", "derivedAttribute")
+    (old,) = (one for one in found(misspelt, LintContext(release=OLD)) if one.rule == "unknown-field")
+    (new,) = (one for one in found(misspelt, LintContext(release=NEW)) if one.rule == "unknown-field")
+
+    assert "derivedAttributes" not in old.help
+    assert "derivedAttributes" in new.help

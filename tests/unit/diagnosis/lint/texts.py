@@ -10,26 +10,28 @@ from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
 from dra_kit.diagnosis.selector_mistakes.device_rules import Advertised
 from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 
+PLAIN = LintContext(UNMODIFIED)
 DRIVER = "gpu.example.com"
 GUARD = f'device.driver == "{DRIVER}"'
 A = f'device.attributes["{DRIVER}"]'
 C = f'device.capacity["{DRIVER}"]'
 
 
-def found(text: str, surroundings: LintContext | None = None, *, name: str = "order.yaml") -> list[LintFinding]:
+def found(text: str, surroundings: LintContext = PLAIN, *, name: str = "order.yaml") -> list[LintFinding]:
     """The findings in one file."""
     return check([SourceFile(name, textwrap.dedent(text))], surroundings).findings
 
 
-def rules(text: str, surroundings: LintContext | None = None) -> list[str]:
+def rules(text: str, surroundings: LintContext = PLAIN) -> list[str]:
     """The ids of the rules of the findings in one file."""
     return [finding.rule for finding in found(text, surroundings)]
 
 
-def fixed(text: str, surroundings: LintContext | None = None) -> str:
+def fixed(text: str, surroundings: LintContext = PLAIN) -> str:
     """The text of a file after its fixes."""
     return fix_files([SourceFile("order.yaml", text)], surroundings).files[0].text
 
@@ -87,7 +89,9 @@ def pod(entries: str, uses: str) -> str:
 def advertised(devices: Sequence[dict[str, object]], *, complete: bool = False) -> LintContext:
     """Devices of DRIVER, in the form of the API, to check against."""
     models = [v1.Device.model_validate({"name": f"gpu-{i}", **one}) for i, one in enumerate(devices)]
-    return LintContext(advertised=Advertised([LazySlice.of_pool(DRIVER, "node", models)], complete=complete))
+    return LintContext(
+        UNMODIFIED, advertised=Advertised([LazySlice.of_pool(DRIVER, "node", models)], complete=complete)
+    )
 
 
 GPUS = [
@@ -103,5 +107,5 @@ GPUS = [
 """Two devices; only one has ``driverVersion``, only the other ``mig``."""
 KNOWN = advertised(GPUS)
 WHOLE_CLUSTER = advertised(GPUS, complete=True)
-SURROUNDINGS = [LintContext(), KNOWN, WHOLE_CLUSTER]
+SURROUNDINGS = [LintContext(UNMODIFIED), KNOWN, WHOLE_CLUSTER]
 """All that may be known of the devices."""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 
@@ -15,7 +16,7 @@ Document: TypeAlias = dict[str, Any]
 
 DRIVER = "gpu.example.com"
 NODE = Node("node-1", {"kubernetes.io/hostname": "node-1"})
-ALL = AllocatorRules.alpha()
+ALL = AllocatorRules.alpha(DEFAULT)
 
 
 def device(name: str, **fields: Any) -> Document:
@@ -85,7 +86,8 @@ def zones(*names: str) -> Document:
 
 
 def snapshot(*slices: Document, classes: Sequence[Document] | None = None, **more: Any) -> AllocatorState:
-    return AllocatorState(slices=slices, classes=[device_class()] if classes is None else classes, **more)
+    known = [device_class()] if classes is None else classes
+    return AllocatorState(**{"version": DEFAULT, **more}, slices=slices, classes=known)
 
 
 def allocate(

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.slice_reader import SliceReader
 from tests.unit.kubernetes.allocator.cluster import (
@@ -175,8 +176,8 @@ def world_of(case: Case) -> tuple[AllocatorState, list[Node]]:
         holders += [holder(result(item["device"], **item | {"pool": f"{name}-pool"})) for item in half.held]
         labels = {key: value.replace("@", name) for key, value in half.labels.items()}
         places.append(Node(name, labels, frozenset(half.features)))
-    read: Sequence[Any] = list(map(SliceReader().read, slices)) if case.lazy else slices
-    return AllocatorState(slices=read, classes=CLASSES, taint_rules=case.rules, claims=holders), places
+    read: Sequence[Any] = list(map(SliceReader(DEFAULT).read, slices)) if case.lazy else slices
+    return AllocatorState(slices=read, classes=CLASSES, taint_rules=case.rules, claims=holders, version=DEFAULT), places
 
 
 def _pool(name: str, scope: Document, slices: Sequence[Document], announced: int = 0) -> list[Document]:

@@ -14,6 +14,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.cel.device import Device
 from dra_kit.kubernetes.cel.program import Selector
+from dra_kit.kubernetes.release import DEFAULT
 from tests.unit.kubernetes.allocator.cluster import (
     ALL,
     NODE,
@@ -70,7 +71,7 @@ def test_republished_device_is_evaluated_again() -> None:
 
 def test_cache_releases_removed_devices() -> None:
     world = snapshot(slice_of(*DEVICES))
-    evaluator = CelEvaluator()
+    evaluator = CelEvaluator(DEFAULT)
     Allocator(world, ALL, evaluator=evaluator).allocate(NODE, [claim(request("r", 1, MODEL))])
     pools = world.pools(NODE, ALL)
     gone = weakref.ref(pools.devices[0])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion, Release
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,18 @@ def test_release_without_v1_is_rejected(version: str) -> None:
 @pytest.mark.parametrize(
     ("gates", "variant"),
     [
-        (AllocatorRules(), "stable"),
+        (AllocatorRules(version=DEFAULT), "stable"),
         (AllocatorRules.of(Release.parse("1.34")), "experimental"),
         (AllocatorRules.of(Release.parse("1.34").without("DRAResourceClaimDeviceStatus")), "incubating"),
         (AllocatorRules.of(Release.parse("1.35")), "incubating"),
         (AllocatorRules(version=KubernetesVersion(1, 35), consumable_capacity=True), "experimental"),
-        (AllocatorRules(device_taint_rules=True), "stable"),
+        (AllocatorRules(device_taint_rules=True, version=DEFAULT), "stable"),
         (AllocatorRules.of(Release.parse("1.36")), "incubating"),
         (AllocatorRules.of(Release.parse("1.37")), "incubating"),
-        (AllocatorRules(derived_attributes=True), "experimental"),
+        (AllocatorRules(derived_attributes=True, version=DEFAULT), "experimental"),
         (AllocatorRules.of(Release.parse("1.38")), "stable"),
         (AllocatorRules.of(Release.alpha(KubernetesVersion(1, 38))), "incubating"),
-        (AllocatorRules.alpha(), "experimental"),
+        (AllocatorRules.alpha(DEFAULT), "experimental"),
     ],
 )
 def test_gates_select_allocator_variant(gates: AllocatorRules, variant: str) -> None:
@@ -74,5 +74,7 @@ def test_gates_select_allocator_variant(gates: AllocatorRules, variant: str) -> 
 
 def test_scheduler_gates_match_api_server_gates() -> None:
     assert AllocatorRules.of(Release.of()) == AllocatorRules.of(Release.parse("1.37"))
-    assert AllocatorRules.of(Release.alpha().switched("DRAFractionalCapacityRange=true")) == AllocatorRules.alpha()
+    assert AllocatorRules.of(Release.alpha().switched("DRAFractionalCapacityRange=true")) == AllocatorRules.alpha(
+        DEFAULT
+    )
     assert not AllocatorRules.of(Release.of().switched("DRAConsumableCapacity=false")).consumable_capacity

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.slice_reader import SliceReader
 from tests.unit.kubernetes.allocator.cluster import DRIVER, device, slice_of
 from tests.unit.kubernetes.cel.expressions import ANYTHING, CONDITIONS
@@ -35,7 +36,7 @@ DEVICES = st.fixed_dictionaries(
 
 def advertised(*fields: dict[str, Any]) -> list[AdvertisedDevice]:
     """Return the devices of separate slices; plain devices are read without building models."""
-    reader = SliceReader()
+    reader = SliceReader(DEFAULT)
     found = [reader.read(slice_of(device(f"d{n}", **one))) for n, one in enumerate(fields)]
     return [AdvertisedDevice(one, 0) for one in found]
 
@@ -51,7 +52,7 @@ def outcome(evaluator: CelEvaluator, expression: str, one: AdvertisedDevice, *, 
 def test_verdict_is_independent_of_other_devices(
     fields: list[dict[str, Any]], expression: str, sees_sharing: bool
 ) -> None:
-    together = CelEvaluator()
+    together = CelEvaluator(DEFAULT)
     for one in advertised(*fields):
-        alone = outcome(CelEvaluator(), expression, one, sees_sharing=sees_sharing)
+        alone = outcome(CelEvaluator(DEFAULT), expression, one, sees_sharing=sees_sharing)
         assert outcome(together, expression, one, sees_sharing=sees_sharing) == alone

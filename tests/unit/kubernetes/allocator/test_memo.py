@@ -17,7 +17,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.search import DeviceSearch
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import DEFAULT, UNMODIFIED, Release
 from dra_kit.kubernetes.resource.matching import Node, only_node
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 from tests.unit.kubernetes.allocator.cluster import (
@@ -38,11 +38,13 @@ from tests.unit.kubernetes.allocator.cluster import (
 
 NODES: Final = ("node-1", "node-2", "node-3")
 GATES = [
-    AllocatorRules.alpha(),
-    AllocatorRules.alpha(),
+    AllocatorRules.alpha(DEFAULT),
+    AllocatorRules.alpha(DEFAULT),
     AllocatorRules.of(Release.parse("1.37")),
     AllocatorRules.of(Release.parse("1.34")),
-    AllocatorRules(partitionable_devices=True, device_taints=True, admin_access=True, prioritized_list=True),
+    AllocatorRules(
+        partitionable_devices=True, device_taints=True, admin_access=True, prioritized_list=True, version=DEFAULT
+    ),
 ]
 
 
@@ -444,7 +446,7 @@ def check(game: Game) -> None:
         slices += mine
         holders += [holder(result(item["device"], **item | {"pool": f"{name}-{item['pool']}"})) for item in taken]
         places.append(Node(name, node.labels, node.declared_features))
-    world = AllocatorState(slices=slices, classes=[device_class(), CLASSES[0]], claims=holders)
+    world = AllocatorState(slices=slices, classes=[device_class(), CLASSES[0]], claims=holders, version=DEFAULT)
     cached = Allocator(world, game.gates)
 
     for pod, change in game.pods:
@@ -485,7 +487,9 @@ def same(count: int, **fields: Any) -> tuple[AllocatorState, list[Node]]:
         )
         for number in range(count)
     ]
-    return AllocatorState(slices=slices, classes=[device_class()]), [Node(f"n{number}") for number in range(count)]
+    return AllocatorState(slices=slices, classes=[device_class()], version=DEFAULT), [
+        Node(f"n{number}") for number in range(count)
+    ]
 
 
 @pytest.fixture
@@ -504,7 +508,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_equal_nodes_are_searched_once(searches: list[int]) -> None:
     world, places = same(10)
-    allocator = Allocator(world)
+    allocator = Allocator(world, AllocatorRules.of(UNMODIFIED))
 
     found = [allocator.allocate(node, [claim(request())]) for node in places]
 
@@ -514,7 +518,7 @@ def test_equal_nodes_are_searched_once(searches: list[int]) -> None:
 
 def test_equal_pods_are_searched_once(searches: list[int]) -> None:
     world, [node] = same(1)
-    allocator = Allocator(world)
+    allocator = Allocator(world, AllocatorRules.of(UNMODIFIED))
 
     for name in ("one", "two"):
         assert allocator.allocate(node, [claim(request(), name=name)]) is not None
@@ -524,7 +528,7 @@ def test_equal_pods_are_searched_once(searches: list[int]) -> None:
 
 def test_equal_nodes_that_do_not_fit_are_searched_once(searches: list[int]) -> None:
     world, places = same(10)
-    allocator = Allocator(world)
+    allocator = Allocator(world, AllocatorRules.of(UNMODIFIED))
 
     assert {allocator.allocate(node, [claim(request("r", 3))]) is None for node in places} == {True}
     assert len(searches) == 1
@@ -532,7 +536,7 @@ def test_equal_nodes_that_do_not_fit_are_searched_once(searches: list[int]) -> N
 
 def test_errors_are_not_cached(searches: list[int]) -> None:
     world, places = same(3)
-    attempt = Allocator(world).attempt([claim(request("r", 1, SLOT + " == 0"))])
+    attempt = Allocator(world, AllocatorRules.of(UNMODIFIED)).attempt([claim(request("r", 1, SLOT + " == 0"))])
 
     devices = []
     for node in places:
@@ -546,7 +550,7 @@ def test_errors_are_not_cached(searches: list[int]) -> None:
 
 def test_each_share_gets_a_new_id() -> None:
     world, places = same(5, allowMultipleAllocations=True)
-    allocator = Allocator(world)
+    allocator = Allocator(world, AllocatorRules.of(UNMODIFIED))
     attempt = allocator.attempt([claim(request())])
     found = [attempt.on(node) for node in (*places, *places)]
 

@@ -12,7 +12,7 @@ from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.kubernetes.allocator.devices import to_nano
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.v1 import AllocationResult
 from dra_kit.kubernetes.values.quantity import Quantity
 from tests.unit.kubernetes.allocator.cluster import (
@@ -73,6 +73,7 @@ def world_of(inventory: list[Document], *held: AllocationResult) -> AllocatorSta
         slices=slices_of(inventory),
         classes=[{"metadata": {"name": "any"}}],
         claims=[holder(*allocation.to_json()["devices"].get("results", [])) for allocation in held],
+        version=DEFAULT,
     )
 
 
@@ -197,7 +198,7 @@ def test_updated_snapshot_equals_new_snapshot(inventory: list[Document], pods: l
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.tuples(st.sampled_from(SELECTORS), st.sampled_from(SELECTORS)),
     st.booleans(),
-    st.sampled_from([AllocatorRules.of(Release.parse("1.37")), AllocatorRules.alpha()]),
+    st.sampled_from([AllocatorRules.of(Release.parse("1.37")), AllocatorRules.alpha(DEFAULT)]),
 )
 def test_search_finds_existing_solution(
     described: list[tuple[int, int]],
@@ -255,7 +256,7 @@ def test_pruned_search_finds_first_solution(
     apart: int,
 ) -> None:
     """Compare with trying all sets of devices in order, with and without list attributes (KEP-5491)."""
-    gates = AllocatorRules.alpha() if lists else AllocatorRules.of(Release.parse("1.37"))
+    gates = AllocatorRules.alpha(DEFAULT) if lists else AllocatorRules.of(Release.parse("1.37"))
     inventory = [
         device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))
         for number, one in enumerate(published)
@@ -291,7 +292,9 @@ def test_pruned_search_finds_first_solution(
         None,
     )
 
-    world = AllocatorState(slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}])
+    world = AllocatorState(
+        slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}], version=DEFAULT
+    )
     found = names(allocate(world, claim(*asked, constraints=[{kind: NUMA, "requests": covered}]), gates=gates))
     assert found == (None if expected is None else [expected])
 

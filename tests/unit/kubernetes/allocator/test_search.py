@@ -5,7 +5,7 @@ import pytest
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from tests.unit.kubernetes.allocator.cluster import (
     ALL,
     NODE,
@@ -135,7 +135,9 @@ def test_aborted_search_ends() -> None:
     asked = [
         claim(request(count=16, capacity={"requests": {"memory": "6Gi"}}), name=f"c{number}") for number in range(3)
     ]
-    attempt = Allocator(snapshot(slice_of(*shares))).attempt(asked, is_aborted=lambda: True)
+    attempt = Allocator(snapshot(slice_of(*shares)), AllocatorRules.of(UNMODIFIED)).attempt(
+        asked, is_aborted=lambda: True
+    )
 
     with pytest.raises(AllocationError, match="filter operation aborted") as caught:
         attempt.on(NODE)

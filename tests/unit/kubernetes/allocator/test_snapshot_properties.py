@@ -13,7 +13,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.state import AllocatorState, DeviceUsage
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import DEFAULT, Release
 from dra_kit.kubernetes.resource.matching import Node
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
 from dra_kit.kubernetes.values.quantity import Quantity
@@ -80,7 +80,7 @@ def answers(world: AllocatorState, gates: AllocatorRules) -> list[object]:
     st.sampled_from(
         [
             AllocatorRules.of(Release.parse("1.34")),
-            AllocatorRules(partitionable_devices=True),
+            AllocatorRules(partitionable_devices=True, version=DEFAULT),
             AllocatorRules.of(Release.parse("1.37")),
             AllocatorRules.of(Release.parse("1.38")),
         ]
@@ -90,14 +90,14 @@ def test_incremental_state_equals_new_state(
     publications: list[tuple[list[Document], set[str]]], gates: AllocatorRules
 ) -> None:
     classes = [device_class()]
-    kept = AllocatorState(classes=classes)
+    kept = AllocatorState(classes=classes, version=DEFAULT)
     listed: list[Document] = []
     for new, removed in publications:
         gone = removed | {one["metadata"]["name"] for one in new}
         listed = [one for one in listed if one["metadata"]["name"] not in gone] + new
         kept.publish(new, remove=removed)
 
-        assert answers(kept, gates) == answers(AllocatorState(slices=listed, classes=classes), gates)
+        assert answers(kept, gates) == answers(AllocatorState(slices=listed, classes=classes, version=DEFAULT), gates)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from dra_kit.kubernetes.cel.functions.authorization import (
 )
 from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.cel.values import StringMapValue
+from dra_kit.kubernetes.release import DEFAULT
 
 
 class Asked:
@@ -43,7 +44,7 @@ class Asked:
 
 
 def denials(spec: dict[str, Any], obj: Any = None, **more: Any) -> list[Denial]:
-    compiled = compile_policy(spec)
+    compiled = compile_policy(spec, DEFAULT)
     assert compiled.problems == []
     return compiled.denials(PolicyRequest(to_cel_value({}), to_cel_value(obj or {}), None, **more))
 
@@ -64,7 +65,7 @@ def one(expression: str, **more: Any) -> dict[str, Any]:
 )
 def test_policies_lack_functions_of_devices(expression: str) -> None:
     with pytest.raises(CelCompileError):
-        AdmissionExpression(expression, AdmissionEnvironment())
+        AdmissionExpression(expression, AdmissionEnvironment(DEFAULT))
 
 
 def test_selectors_lack_authorizer() -> None:
@@ -74,7 +75,7 @@ def test_selectors_lack_authorizer() -> None:
 
 def test_compile_error_has_line_and_column() -> None:
     with pytest.raises(CelCompileError) as refused:
-        AdmissionExpression("true &&\n  foo", AdmissionEnvironment())
+        AdmissionExpression("true &&\n  foo", AdmissionEnvironment(DEFAULT))
 
     text = "compilation failed: ERROR: <input>:2:3: undeclared reference to 'foo' (in container '')\n |   foo\n | ..^"
     assert str(refused.value) == text

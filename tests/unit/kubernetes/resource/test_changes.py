@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from dra_kit.kubernetes.release import NEWEST, OLDEST, Change, KubernetesVersion
+from dra_kit.kubernetes.resource.conversion import GATED_FIELDS
+from dra_kit.kubernetes.resource.schema.types import read_table
 
 PACKAGE = Path(__file__).parents[4] / "dra_kit"
 ASKED_TWICE_OR_MORE = {
@@ -58,3 +61,87 @@ def test_every_change_has_a_release() -> None:
     for change in Change:
         assert newer.has(change)
         assert not OLDEST.before.has(change)  # new expressions are compiled for the release before
+
+
+OUTERMOST = {
+    "author/model.py",  # an author's object, before its cluster is known
+    "kubernetes/cel/device.py",  # of dra_kit.cel
+    "kubernetes/cel/environment.py",  # of dra_kit.cel
+    "kubernetes/values/quantity.py",  # dra_kit.Quantity
+    "cli/dev.py",
+    "cli/explain.py",
+    "cli/lint.py",
+    "cli/project.py",
+    "cli/recordings.py",  # a recording without a header
+    "cli/sandbox.py",
+    "conformance/cluster.py",
+    "conformance/kubelet.py",
+    "diagnosis/snapshot.py",  # objects that were saved with kubectl
+    "testing/bed.py",
+    "testing/bench.py",
+    "apiserver/server.py",  # these are started alone
+    "sandbox/cluster.py",
+    "sandbox/control_plane.py",
+}
+"""Where a user may name no release."""
+OF_ANY_RELEASE = {
+    "author/device.py",  # an author's quantities
+    "author/model.py",
+    "testing/bench.py",
+    "diagnosis/explain/devices.py",  # a text
+    "diagnosis/selector_mistakes/device_rules.py",  # whether a text is a quantity
+    "diagnosis/selector_mistakes/text_rules.py",
+    "diagnosis/workload.py",  # a whole number
+    "sandbox/stories/verdict.py",  # equality is exact
+    "sandbox/views/devices.py",  # a text
+}
+"""Where it makes no difference by which release a quantity is read."""
+
+
+def _modules_with(matches: Callable[[ast.AST], bool], words: str) -> set[str]:
+    """Return the modules of the package that have a matching node, and so one of the words."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        module, text = path.relative_to(PACKAGE).as_posix(), path.read_text()
+        if (
+            module != "kubernetes/release.py"
+            and re.search(words, text)
+            and any(map(matches, ast.walk(ast.parse(text))))
+        ):
+            found.add(module)
+    return found
+
+
+def _is_default_release(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in {"DEFAULT", "UNMODIFIED"}
+    if not isinstance(node, ast.Call) or node.args or node.keywords:
+        return False
+    return ast.unparse(node.func) in {"Release.of", "Release.alpha"}
+
+
+def _lacks_release(node: ast.AST) -> bool:
+    """Return whether a quantity is read by the default release, and is not written in the code itself."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Quantity"):
+        return False
+    return len(node.args) == 1 and not isinstance(node.args[0], ast.Constant | ast.JoinedStr) and not node.keywords
+
+
+def test_only_the_outermost_code_has_a_default_release() -> None:
+    assert _modules_with(_is_default_release, r"\b(DEFAULT|UNMODIFIED|Release\.(of|alpha)\(\))") == OUTERMOST
+
+
+def test_quantities_are_read_by_the_release_of_their_cluster() -> None:
+    assert _modules_with(_lacks_release, r"\bQuantity\(") == OF_ANY_RELEASE
+
+
+def test_all_newer_fields_of_the_group_depend_on_gates() -> None:
+    gated = {path.split(".")[-1] for _, paths in GATED_FIELDS for path in paths}
+    newer = {
+        (kind, field)
+        for kind, fields in read_table("since").items()
+        for field in fields
+        if kind.startswith("resource/") and field != "status" and not kind.endswith(".PoolStatus")
+    }
+
+    assert {(kind, field) for kind, field in newer if field not in gated} == set()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.resource.field_errors import ErrorKind
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 
@@ -26,7 +27,7 @@ AMONG = "must be one of the names in pod.spec.resourceClaims"
 def texts(spec: dict[str, Any], container: dict[str, Any] | None = None) -> list[str]:
     """Return the errors for a pod with these fields, whose container has others besides."""
     containers = [{"name": "a", "image": "x", **(container or {})}]
-    return [str(error) for error in validate_pod_spec({"containers": containers, **spec})]
+    return [str(error) for error in validate_pod_spec({"containers": containers, **spec}, UNMODIFIED)]
 
 
 def using(*uses: dict[str, str]) -> list[str]:
@@ -80,7 +81,9 @@ def test_container_uses_whole_claim_or_each_request_once(uses: list[dict[str, st
 
 def test_claim_entry_names_one_claim_or_template() -> None:
     nothing = {"Name": "a", "ResourceClaimName": None, "ResourceClaimTemplateName": None}
-    errors = validate_pod_spec({"resourceClaims": [{"name": "a"}], "containers": [{"name": "a", "image": "x"}]})
+    errors = validate_pod_spec(
+        {"resourceClaims": [{"name": "a"}], "containers": [{"name": "a", "image": "x"}]}, UNMODIFIED
+    )
     assert [(error.kind, error.value, error.detail) for error in errors] == [
         (ErrorKind.INVALID, nothing, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
     ]
@@ -111,7 +114,7 @@ def test_error_order_of_pod() -> None:
 
 
 def test_pod_template_errors_have_its_path() -> None:
-    (error,) = validate_pod_spec({}, "spec.template.spec")
+    (error,) = validate_pod_spec({}, UNMODIFIED, "spec.template.spec")
     assert str(error) == "spec.template.spec.containers: Required value"
 
 
@@ -300,4 +303,17 @@ def test_affinity_to_nodes() -> None:
 def test_any_whole_number_of_an_extended_resource_can_be_checked() -> None:
     resources = {kind: {"example.com/widgets": "1e30"} for kind in ("limits", "requests")}
 
-    assert validate_pod_spec({"containers": [{"name": "main", "image": "i", "resources": resources}]}) == []
+    assert validate_pod_spec({"containers": [{"name": "main", "image": "i", "resources": resources}]}, UNMODIFIED) == []
+
+
+@pytest.mark.parametrize(
+    ("release", "shown"),
+    [("1.37", "12345678901234567890123456789012"), ("1.38", "12345678901234567890123456790k")],
+)
+def test_amounts_are_read_by_the_release_of_the_server(release: str, shown: str) -> None:
+    resources = {"limits": {"memory": "1"}, "requests": {"memory": "12345678901234567890123456789012"}}
+    spec = {"containers": [{"name": "main", "image": "i", "resources": resources}]}
+
+    (error,) = validate_pod_spec(spec, Release.parse(release))
+
+    assert error.value == shown or str(error.value) == shown

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.api import KINDS
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.schema import protobuf
 from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode, prune
 from tests.support.typed_values import values
@@ -52,13 +53,13 @@ def test_protobuf_of_go_decodes_to_the_json_of_go(api_version: str, kind: str, f
     found_version, found_kind, message = protobuf.unpack(body)
     decoded = {"kind": found_kind, "apiVersion": found_version} | protobuf.decode_message(message, type_name)
 
-    assert prune(decoded, type_name, stored=False) == expected
+    assert prune(decoded, type_name, stored=False, version=DEFAULT) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("api_version", "kind"), TYPES)
 def test_json_of_go_has_no_field_that_the_table_lacks(api_version: str, kind: str, form: str) -> None:
-    strictness = StrictDecoding()
+    strictness = StrictDecoding(DEFAULT)
 
     decode(written_by_go()[api_version, kind, form][0], TYPES[api_version, kind], strictness)
 
@@ -70,7 +71,9 @@ def test_json_of_go_has_no_field_that_the_table_lacks(api_version: str, kind: st
 def test_object_is_encoded_as_go_does(api_version: str, kind: str, form: str) -> None:
     type_name = TYPES[api_version, kind]
     _, body = written_by_go()[api_version, kind, form]
-    decoded = prune(protobuf.decode_message(protobuf.unpack(body)[2], type_name), type_name, stored=False)
+    decoded = prune(
+        protobuf.decode_message(protobuf.unpack(body)[2], type_name), type_name, stored=False, version=DEFAULT
+    )
 
     assert protobuf.pack(api_version, kind, protobuf.encode_message(decoded, type_name)) == body
 
@@ -79,11 +82,11 @@ def test_object_is_encoded_as_go_does(api_version: str, kind: str, form: str) ->
 def test_protobuf_and_json_of_any_object_decode_alike(case: tuple[str, Any]) -> None:
     type_name, value = case
     value = {name: item for name, item in value.items() if name not in {"apiVersion", "kind"}}  # of the envelope
-    from_json = prune(decode(value, type_name), type_name)
+    from_json = prune(decode(value, type_name, DEFAULT), type_name, version=DEFAULT)
 
     decoded = protobuf.decode_message(protobuf.encode_message(from_json, type_name), type_name)
 
-    assert prune(decode(decoded, type_name), type_name) == from_json
+    assert prune(decode(decoded, type_name, DEFAULT), type_name, version=DEFAULT) == from_json
 
 
 def test_opaque_object_keeps_its_text() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
 from dra_kit.kubernetes.resource.v1 import ResourceSlice
 from dra_kit.kubernetes.values.json import DuplicateKeysObject
@@ -54,14 +55,14 @@ SLICES = st.one_of(
 
 @given(st.lists(SLICES, max_size=3))
 def test_reader_equals_pydantic(documents: list[Document]) -> None:
-    reader = SliceReader()
+    reader = SliceReader(DEFAULT)
 
     for document in documents:
         assert outcome(reader.read, document) == outcome(read_by_pydantic, document)
 
 
 def test_equal_attributes_and_capacities_are_shared() -> None:
-    reader = SliceReader()
+    reader = SliceReader(DEFAULT)
     device = {"attributes": {"model": {"string": "H200"}}, "capacity": {"memory": {"value": "80Gi"}}}
 
     one, other = (reader.read({"spec": {"devices": [device]}}).devices[0] for _ in range(2))
@@ -71,7 +72,7 @@ def test_equal_attributes_and_capacities_are_shared() -> None:
 
 
 def test_read_slice_can_be_copied_with_changes() -> None:
-    (device,) = SliceReader().read({"spec": {"devices": [{"name": "gpu-0"}]}}).devices
+    (device,) = SliceReader(DEFAULT).read({"spec": {"devices": [{"name": "gpu-0"}]}}).devices
 
     changed = device.model_copy(update={"node_name": "n"})
 
@@ -81,7 +82,7 @@ def test_read_slice_can_be_copied_with_changes() -> None:
 @pytest.mark.parametrize("value", [{"string": 3}, {"int": "3"}, {"bool": 1}])
 def test_value_of_other_type_is_rejected(value: Document) -> None:
     with pytest.raises(ValidationError, match=r"spec\.devices\.0\.attributes\.model"):
-        SliceReader().read({"spec": {"devices": [{"attributes": {"model": value}}]}})
+        SliceReader(DEFAULT).read({"spec": {"devices": [{"attributes": {"model": value}}]}})
 
 
 def test_devices_of_one_shape_differ_only_in_names_and_values() -> None:
@@ -95,7 +96,7 @@ def test_devices_of_one_shape_differ_only_in_names_and_values() -> None:
         )
     ]
 
-    usual = SliceReader().read({"spec": {"devices": documents}}).usual
+    usual = SliceReader(DEFAULT).read({"spec": {"devices": documents}}).usual
 
     assert usual is not None
     first, second, third, fourth = usual.forms
@@ -104,7 +105,7 @@ def test_devices_of_one_shape_differ_only_in_names_and_values() -> None:
 
 
 def test_slice_with_other_device_has_no_shapes() -> None:
-    found = SliceReader().read({"spec": {"devices": [{"name": "a"}, {"name": "b", "allNodes": True}]}})
+    found = SliceReader(DEFAULT).read({"spec": {"devices": [{"name": "a"}, {"name": "b", "allNodes": True}]}})
 
     assert (found.usual, found.names) == (None, ["a", "b"])
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from dra_kit.client.informer import ObjectChange
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import DEFAULT, Release
 from dra_kit.kubernetes.scheduler.claims import NotReady
 from dra_kit.kubernetes.scheduler.cycle import Placement, Unschedulable, schedule_pod
-from dra_kit.kubernetes.scheduler.nodes import node_loads
+from dra_kit.kubernetes.scheduler.nodes import KnownRequests, node_loads
 from dra_kit.sandbox.scheduler import DeviceTracker
 
 Object = dict[str, Any]
@@ -56,7 +56,14 @@ class Cluster:
         return pod(name, name)
 
     def place(self, asking: Object, **options: Any) -> Placement:
-        return schedule_pod(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
+        return schedule_pod(
+            asking,
+            node_loads(self.nodes, self.placed, KnownRequests(DEFAULT)),
+            self.claims,
+            CLASSES,
+            self.devices,
+            **options,
+        )
 
     def hold(self, placement: Placement) -> list[str]:
         """Apply a placement; return the names of the devices."""
@@ -309,7 +316,7 @@ def test_changes_during_attempt_are_seen_afterwards() -> None:
 
 def told(cluster: Cluster, placement: Placement) -> list[str]:
     """Return the explanations of the choices of a placement."""
-    node = node_loads(cluster.nodes, [])[placement.node].node
+    node = node_loads(cluster.nodes, [], KnownRequests(DEFAULT))[placement.node].node
     return [str(choice) for _, choice in cluster.devices.explain(node, placement.allocations)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.scheduler.claims import ExtendedResources, extended_resources
 
 Object = dict[str, Any]
@@ -26,7 +27,7 @@ def pod(*containers: Object, inits: list[Object] | None = None) -> Object:
 
 
 def extended_of(pod: Object) -> ExtendedResources:
-    extended = extended_resources(pod, CLASSES)
+    extended = extended_resources(pod, CLASSES, DEFAULT)
     assert extended is not None
     return extended
 
@@ -42,7 +43,7 @@ def mappings_of(pod: Object) -> list[tuple[str, str]]:
 
 
 def test_pod_without_class_resources_has_no_extended_resources() -> None:
-    assert extended_resources(pod(container("a", 1, "example.com/other"), container("b", 0)), CLASSES) is None
+    assert extended_resources(pod(container("a", 1, "example.com/other"), container("b", 0)), CLASSES, DEFAULT) is None
 
 
 @pytest.mark.parametrize(

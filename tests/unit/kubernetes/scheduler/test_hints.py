@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.scheduler.hints import (
     claim_hint,
     class_hint,
@@ -60,15 +61,15 @@ TAINT = [{"key": "a", "effect": "NoSchedule"}]
 def test_hint_depends_on_rejecting_plugin(
     plugin: str, asking: Object, before: Object, after: Object, helps: bool
 ) -> None:
-    assert node_hint(asking, [plugin], before, after, []) is helps
+    assert node_hint(asking, [plugin], before, after, [], version=DEFAULT) is helps
 
 
 @pytest.mark.parametrize(
     "plugin", ["NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"]
 )
 def test_new_node_helps_and_deleted_node_does_not(plugin: str) -> None:
-    assert node_hint(pod(), [plugin], None, node(), [])
-    assert not node_hint(pod(), [plugin], node(), None, [])
+    assert node_hint(pod(), [plugin], None, node(), [], version=DEFAULT)
+    assert not node_hint(pod(), [plugin], node(), None, [], version=DEFAULT)
 
 
 def test_node_without_device_plugin_helps_with_class() -> None:
@@ -76,8 +77,8 @@ def test_node_without_device_plugin_helps_with_class() -> None:
     asking["spec"]["containers"][0]["resources"]["requests"]["example.com/oven"] = "1"
     device_class = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
 
-    assert node_hint(asking, ["NodeResourcesFit"], None, node(), [device_class])
-    assert not node_hint(asking, ["NodeResourcesFit"], None, node(), [])
+    assert node_hint(asking, ["NodeResourcesFit"], None, node(), [device_class], version=DEFAULT)
+    assert not node_hint(asking, ["NodeResourcesFit"], None, node(), [], version=DEFAULT)
 
 
 def test_deallocated_claim_helps() -> None:
@@ -113,7 +114,7 @@ def test_pods_and_nodes_help_with_affinity_between_pods() -> None:
     assert not placed_pod_hint(waiting, ["NodeAffinity"], pod(), None, {})
     assert failed_binding_hint(waiting, ["InterPodAffinity"], pod(), {})
     assert not failed_binding_hint(waiting, ["NodeAffinity"], pod(), {})
-    assert node_hint(waiting, ["InterPodAffinity"], node(), node(zone="b"), [])
+    assert node_hint(waiting, ["InterPodAffinity"], node(), node(zone="b"), [], version=DEFAULT)
 
 
 def test_class_and_slice_help_without_devices() -> None:
@@ -123,10 +124,10 @@ def test_class_and_slice_help_without_devices() -> None:
     assert slice_hint(DYNAMIC, {})
     assert not slice_hint(["NodeAffinity"], {})
     assert not slice_hint(DYNAMIC, None)
-    assert class_hint(pod(), DYNAMIC, None, oven)
-    assert class_hint(asking, ["NodeResourcesFit"], None, oven)
-    assert not class_hint(pod(), ["NodeResourcesFit"], None, oven)
-    assert not class_hint(asking, DYNAMIC, oven, None)
+    assert class_hint(pod(), DYNAMIC, None, oven, DEFAULT)
+    assert class_hint(asking, ["NodeResourcesFit"], None, oven, DEFAULT)
+    assert not class_hint(pod(), ["NodeResourcesFit"], None, oven, DEFAULT)
+    assert not class_hint(asking, DYNAMIC, oven, None, DEFAULT)
 
 
 @pytest.mark.parametrize("deleted", [False, True])

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 from dra_kit.kubernetes.scheduler.nodes import (
+    KnownRequests,
     Rejection,
     RejectionKind,
     fit_message,
@@ -33,8 +36,10 @@ def pod(cpu: str = "", *, init: str = "", sidecar: str = "", **spec: Any) -> Obj
 
 
 def reasons(asking: Object, item: Object, *running: Object) -> Rejection | None:
-    load = node_loads([item], [(item["metadata"]["name"], each) for each in running])[item["metadata"]["name"]]
-    return node_rejection(asking, load, pod_requests(asking), ())
+    load = node_loads([item], [(item["metadata"]["name"], each) for each in running], KnownRequests(DEFAULT))[
+        item["metadata"]["name"]
+    ]
+    return node_rejection(asking, load, pod_requests(asking, DEFAULT), ())
 
 
 def test_filter_messages_equal_scheduler() -> None:
@@ -103,10 +108,10 @@ def test_unschedulable_messages_equal_scheduler() -> None:
 
 
 def test_init_containers_run_in_sequence_next_to_sidecars() -> None:
-    assert pod_requests(pod("1", init="3"))["cpu"] == 3000
-    assert pod_requests(pod("1", init="3", sidecar="500m"))["cpu"] == 3500
-    assert pod_requests(pod("4", init="3", sidecar="500m"))["cpu"] == 4500
-    assert pod_requests(pod("4", resources={"requests": {"cpu": "6"}}))["cpu"] == 6000
+    assert pod_requests(pod("1", init="3"), DEFAULT)["cpu"] == 3000
+    assert pod_requests(pod("1", init="3", sidecar="500m"), DEFAULT)["cpu"] == 3500
+    assert pod_requests(pod("4", init="3", sidecar="500m"), DEFAULT)["cpu"] == 4500
+    assert pod_requests(pod("4", resources={"requests": {"cpu": "6"}}), DEFAULT)["cpu"] == 6000
 
 
 @given(st.lists(st.integers(1, 4000), max_size=12))
@@ -118,5 +123,10 @@ def test_node_is_never_overcommitted(amounts: list[int]) -> None:
         if reasons(asking, item, *running) is None:
             running.append(asking)
 
-    assert sum(pod_requests(each)["cpu"] for each in running) <= 8000
+    assert sum(pod_requests(each, DEFAULT)["cpu"] for each in running) <= 8000
     assert len(running) <= 5
+
+
+@pytest.mark.parametrize(("release", "milli"), [("1.37", 0), ("1.38", 2**63 - 1)])
+def test_requests_are_read_by_the_release_of_the_scheduler(release: str, milli: int) -> None:
+    assert pod_requests(pod("10E"), KubernetesVersion.parse(release)).get("cpu", 0) == milli

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.kubernetes.resource.matching import parse_label_selector
 from dra_kit.kubernetes.scheduler.nodes import (
+    KnownRequests,
     Rejection,
     node_loads,
     node_rejection,
@@ -60,13 +62,13 @@ def pod(
 
 
 def verdicts(asking: Object, *placed: tuple[str, Object]) -> dict[str, Rejection | None]:
-    loads = node_loads(NODES, placed)
+    loads = node_loads(NODES, placed, KnownRequests(DEFAULT))
     affinity = pod_affinity(asking, loads, NAMESPACES)
     return {name: node_rejection(asking, load, {}, (), affinity) for name, load in loads.items()}
 
 
 def scores(asking: Object, *placed: tuple[str, Object]) -> list[int]:
-    loads = node_loads(NODES, placed)
+    loads = node_loads(NODES, placed, KnownRequests(DEFAULT))
     return pod_affinity(asking, loads, NAMESPACES).scores(load.node.labels for load in loads.values())
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.kubernetes.scheduler.controllers import Eviction, TaintedDevices, evictions, rule_condition
 
 Object = dict[str, Any]
@@ -141,7 +141,7 @@ def test_taints_of_newest_generation_count() -> None:
 def test_rule_condition(users: int, evicted: int, status: str, reason: str, message: str) -> None:
     waiting = {("default", str(number)): Eviction(AT, frozenset({"r"})) for number in range(users)}
 
-    condition = rule_condition(rule(), waiting, evicted)
+    condition = rule_condition(rule(), waiting, evicted, release=UNMODIFIED)
 
     assert condition == {"type": "EvictionInProgress", "status": status, "reason": reason, "message": message}
 
@@ -152,7 +152,9 @@ def test_rule_with_effect_none_reports_dry_run() -> None:
     slices = [{"spec": {"driver": "dra.pizza", "pool": pool, "devices": devices}}]
     asked = rule("None", driver="dra.pizza")
 
-    found = rule_condition(asked, {}, 0, slices=slices, claims=[claim(users=("a", "b"))], pods=pods("a", "b"))
+    found = rule_condition(
+        asked, {}, 0, slices=slices, claims=[claim(users=("a", "b"))], pods=pods("a", "b"), release=UNMODIFIED
+    )
 
     assert found["reason"] == "NoEffect"
     assert found["message"] == (
@@ -160,6 +162,6 @@ def test_rule_with_effect_none_reports_dry_run() -> None:
         "effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an "
         "update."
     )
-    nothing = rule_condition(rule("None", driver="dra.salad"), {}, 0, slices=slices)
+    nothing = rule_condition(rule("None", driver="dra.salad"), {}, 0, slices=slices, release=UNMODIFIED)
     assert nothing["message"].startswith("0 published devices selected. 0 allocated devices selected. 0 pods would be")
     assert "in 0 different namespaces" in nothing["message"]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import ceil
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -230,11 +230,8 @@ huge_texts = st.builds(
 sums = st.lists(st.one_of(huge_texts, texts.map("".join)), min_size=1, max_size=30)
 
 
-@given(st.sampled_from(["1.37", "1.38"]), sums, st.booleans())
-def test_no_operation_with_accepted_quantities_fails_or_grows(release: str, written: list[str], negative: bool) -> None:
-    version = KubernetesVersion.parse(release)
+def summed(version: KubernetesVersion, written: list[str], *, negative: bool) -> Quantity:
     total = Quantity(0, version)
-
     for text in written:
         try:
             amount = Quantity(text, version)
@@ -243,6 +240,22 @@ def test_no_operation_with_accepted_quantities_fails_or_grows(release: str, writ
         Quantity(str(amount), version)
         total = total - amount if negative else total + amount
         total.compare(amount)
+    return total
+
+
+@given(st.sampled_from(["1.37", "1.38"]), sums, st.sampled_from(["0", "0Ki", "0.0", "0e30", "-0"]), st.booleans())
+@example("1.37", ["0.999999999", *["9" * 4000] * 6], "0", False)
+def test_zero_changes_no_sum(release: str, written: list[str], nothing: str, negative: bool) -> None:
+    version = KubernetesVersion.parse(release)
+    total, zero = summed(version, written, negative=negative), Quantity(nothing, version)
+
+    assert total + zero == zero + total == total - zero == total
+    assert str(total + zero) == str(total)
+
+
+@given(st.sampled_from(["1.37", "1.38"]), sums, st.booleans())
+def test_no_operation_with_accepted_quantities_fails_or_grows(release: str, written: list[str], negative: bool) -> None:
+    total = summed(KubernetesVersion.parse(release), written, negative=negative)
 
     assert len(str(total)) < 4100
     assert total.amount.unscaled.bit_length() < 14_000

@@ -13,6 +13,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.node.agent import NodeAgent
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.support.api import eventually
@@ -140,7 +141,7 @@ async def test_a_slow_disk_delays_only_durable_writes(node: Node) -> None:
             set_deadline(agent, PLENTY)
             assert entered == ["before", "slow", "other"], "the driver's code is called all the same"
             assert await node.prepare(before) == answer
-            async with PluginManager(node.root, get_info_timeout=60, call_timeout=60) as another:
+            async with PluginManager(node.root, get_info_timeout=60, call_timeout=60, release=UNMODIFIED) as another:
                 await another.wait_for_plugin("dra.pizza")
             assert node.records() == ["before"]
             go_on()

@@ -25,7 +25,7 @@ from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.live_cluster import ReadScope, read_live
 from dra_kit.diagnosis.snapshot import load
 from dra_kit.errors import ConfigurationError, Forbidden
-from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.kubernetes.release import UNMODIFIED, KubernetesVersion, Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.cluster_copy import ClusterCopy
 from dra_kit.sandbox.control_plane import ControlPlane
@@ -402,7 +402,7 @@ async def test_explanations_of_the_copy_and_of_the_file_agree(tmp_path: Path) ->
 
 
 async def test_timeline_and_page_have_the_objects_of_the_copy(tmp_path: Path) -> None:
-    history = PageHistory()
+    history = PageHistory(UNMODIFIED)
 
     await run(tmp_path, saved.full_cluster(), files=manifests(tmp_path, saved.device_class("more")),
               record=tmp_path / "t.jsonl")  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.records import DriverLogged, ObjectChanged, Record
 from tests.support.page_world import DRIVER, PageWorld, gpu_cluster
@@ -119,7 +120,7 @@ def test_only_pods_and_claims_that_exist_at_a_moment_are_explained() -> None:
 
 
 def test_a_full_history_drops_old_events_and_retains_what_exists() -> None:
-    world = PageWorld(PageHistory(limit=100_000))
+    world = PageWorld(PageHistory(UNMODIFIED, limit=100_000))
     world.start(DRIVER)
     world.node("node-1")
     world.devices("node-1")
@@ -139,7 +140,7 @@ def test_a_full_history_drops_old_events_and_retains_what_exists() -> None:
 
 
 def test_a_cluster_that_is_larger_than_the_limit_is_retained() -> None:
-    world = PageWorld(PageHistory(limit=10_000))
+    world = PageWorld(PageHistory(UNMODIFIED, limit=10_000))
     for number in range(100):
         world.node(f"node-{number}")
 
@@ -152,7 +153,7 @@ def test_a_cluster_that_is_larger_than_the_limit_is_retained() -> None:
     )
 )
 def test_the_state_is_the_same_whether_older_records_were_dropped_or_not(steps: list[tuple[str, int, int]]) -> None:
-    whole, reduced = PageWorld(), PageWorld(PageHistory(limit=4_000))
+    whole, reduced = PageWorld(), PageWorld(PageHistory(UNMODIFIED, limit=4_000))
     for world in (whole, reduced):
         alive = set[int]()
         for step, number, device in steps:

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.page.history import PageHistory
 from dra_kit.sandbox.page.server import PageServer
 from tests.support.page_world import PageWorld, gpu_cluster
@@ -128,7 +129,7 @@ async def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"--ui-port {port}: Address already in use; use another port"):
-            async with PageServer(PageHistory(), port=port):
+            async with PageServer(PageHistory(UNMODIFIED), port=port):
                 pass
 
 
@@ -174,7 +175,7 @@ async def test_the_stream_ends_with_the_sandbox() -> None:
 
 
 async def test_clients_start_again_after_older_records_were_dropped() -> None:
-    world = PageWorld(PageHistory(limit=20_000))
+    world = PageWorld(PageHistory(UNMODIFIED, limit=20_000))
     async with visiting(world.history) as visitor:
         async with visitor.stream() as events:
             for number in range(200):

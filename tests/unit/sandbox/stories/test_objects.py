@@ -99,3 +99,38 @@ async def test_update_of_an_object_is_checked_like_its_creation(client: Client, 
 async def test_a_folder_without_manifests(client: Client, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
         await apply_files(client, [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "kind", "problem"),
+    [
+        (
+            "1.38",
+            "resource.k8s.io/v1beta1",
+            "ResourceClaim",
+            "of resource.k8s.io/v1beta1: Kubernetes 1.38 has removed this version; write resource.k8s.io/v1 and its",
+        ),
+        (
+            "1.35",
+            "resource.k8s.io/v1beta2",
+            "DeviceTaintRule",
+            "this version exists since Kubernetes 1.36, not in 1.35; correct apiVersion and kind",
+        ),
+        (
+            "1.37",
+            "scheduling.k8s.io/v1beta1",
+            "PodGroup",
+            "it needs the feature gate GenericWorkload; switch it on with --feature-gates GenericWorkload=true",
+        ),
+    ],
+)
+async def test_version_that_no_option_switches_on_has_another_remedy(
+    release: str, version: str, kind: str, problem: str, tmp_path: Path
+) -> None:
+    async with ControlPlane(release=Release.parse(release)) as control_plane:
+        client = await control_plane.connect("test")
+        with pytest.raises(ConfigurationError) as caught:
+            await apply_text(client, tmp_path, f"{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}}}")
+
+    assert problem in str(caught.value)
+    assert "--runtime-config" not in str(caught.value)

@@ -10,6 +10,7 @@ from dra_kit.diagnosis.lint.check import fix_files
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import RULES
 from dra_kit.kubernetes.manifests.documents import SourceFile
+from dra_kit.kubernetes.release import UNMODIFIED
 from tests.unit.diagnosis.lint.texts import DRIVER, GUARD, KNOWN, WHOLE_CLUSTER, A, C, claim, device_class, fixed, pod
 
 EXPRESSIONS = [
@@ -175,7 +176,7 @@ def test_classic_claims_are_not_fixed_but_get_a_suggestion() -> None:
         metadata: {name: a}
         spec: {resourceClassName: gpu.example.com}
     """)
-    made = fix_files([SourceFile("talk.yaml", text)])
+    made = fix_files([SourceFile("talk.yaml", text)], LintContext(UNMODIFIED))
     assert made.files[0].text == text
     (finding,) = made.outcome.findings
     assert 'exactly": {"deviceClassName": "gpu.example.com"}' in finding.help
@@ -183,7 +184,7 @@ def test_classic_claims_are_not_fixed_but_get_a_suggestion() -> None:
 
 def test_a_helm_template_is_left_unchanged_and_named() -> None:
     text = claim("deviceClasName: '{{ .Values.class }}'")
-    made = fix_files([SourceFile("claim.yaml", text, explicit=False)])
+    made = fix_files([SourceFile("claim.yaml", text, explicit=False)], LintContext(UNMODIFIED))
     assert made.files[0].text == text
     assert made.templates == ["claim.yaml"]
     assert [finding.rule for finding in made.outcome.findings] == ["unknown-field"]
@@ -195,29 +196,29 @@ def test_a_file_that_cannot_be_read_completely_is_left_unchanged() -> None:
 
 
 def test_fixes_are_reported_with_their_positions_and_the_rest_remains() -> None:
-    made = fix_files([SourceFile("a.yaml", claim("deviceClasName: gpu\ncount: 0"))])
+    made = fix_files([SourceFile("a.yaml", claim("deviceClasName: gpu\ncount: 0"))], LintContext(UNMODIFIED))
     assert [(finding.rule, finding.line) for finding in made.fixed] == [("unknown-field", 9)]
     assert [finding.rule for finding in made.outcome.findings] == ["zero-count"]
 
 
 MORE = [
-    (claim().replace("ResourceClaim", "Resourceclaim"), LintContext()),
-    (claim().replace("io/v1", "io/v1beta2"), LintContext()),
+    (claim().replace("ResourceClaim", "Resourceclaim"), LintContext(UNMODIFIED)),
+    (claim().replace("io/v1", "io/v1beta2"), LintContext(UNMODIFIED)),
     (claim(extra="constraints: [{matchAttribute: model}]"), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), KNOWN),
     (device_class('device.attributes["gpu.exmaple.com"].model == "H200"'), WHOLE_CLUSTER),
     (device_class(f'{GUARD} && {C}.memroy.compareTo(quantity("1Gi")) >= 0'), KNOWN),
     (
         f"{device_class(GUARD, name='large')}---\n{claim('deviceClassName: lrage')}",
-        LintContext(complete=True),
+        LintContext(UNMODIFIED, complete=True),
     ),
 ]
 
 
 def test_exactly_the_rules_with_a_documented_fix_have_one() -> None:
-    texts = [(device_class(text), LintContext()) for text, _ in EXPRESSIONS]
+    texts = [(device_class(text), LintContext(UNMODIFIED)) for text, _ in EXPRESSIONS]
     texts += [(device_class(text), KNOWN) for text, _ in OF_DEVICES]
-    texts += [(claim(text), LintContext()) for text, _ in FIELDS]
+    texts += [(claim(text), LintContext(UNMODIFIED)) for text, _ in FIELDS]
     entries = "[{name: gpu, resourceClaimTemplateName: lunch}]"
     texts += [(f"{claim()}---\n{pod(entries, '[{name: gpus, request: gpu}, {name: gpu, request: gpus}]')}", KNOWN)]
     fixed = {

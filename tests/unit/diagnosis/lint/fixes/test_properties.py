@@ -14,6 +14,7 @@ from dra_kit.diagnosis.lint.check import FixedFiles, check, fix_files
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
 from dra_kit.kubernetes.manifests.documents import SourceFile, parse_documents
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.conversion import to_v1
 from tests.unit.diagnosis.lint.texts import SURROUNDINGS
 
@@ -204,7 +205,7 @@ def test_an_object_of_v1beta1_becomes_that_of_v1(requests: list[dict[str, Any]],
     ]
     body = claim(plain, "v1beta1", flat=True)
     before = SourceFile("a.yaml", text(shuffled(body, rnd), rnd))
-    (after,) = fix_files([before]).files
+    (after,) = fix_files([before], LintContext(UNMODIFIED)).files
     expected = {**to_v1(body, "ResourceClaim", body["apiVersion"]), "apiVersion": "resource.k8s.io/v1"}
     assert differ(values(after)[0], expected) == []
     assert comments(after) == comments(before)
@@ -228,5 +229,7 @@ CLAIMS = st.builds(
 @given(bodies=st.lists(CLAIMS, min_size=2, max_size=3), rnd=st.randoms(use_true_random=False))
 def test_documents_of_one_file_are_fixed_independently(bodies: list[dict[str, Any]], rnd: random.Random) -> None:
     texts = ["\n".join([*lines(shuffled(body, rnd), rnd, 2), ""]) for body in bodies]
-    alone = [fix_files([SourceFile("a.yaml", text)]).files[0].text for text in texts]
-    assert fix_files([SourceFile("a.yaml", "---\n".join(texts))]).files[0].text == "---\n".join(alone)
+    alone = [fix_files([SourceFile("a.yaml", text)], LintContext(UNMODIFIED)).files[0].text for text in texts]
+    assert fix_files([SourceFile("a.yaml", "---\n".join(texts))], LintContext(UNMODIFIED)).files[
+        0
+    ].text == "---\n".join(alone)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dra_kit.client.resources import VALIDATING_ADMISSION_POLICIES
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.controllers.policy_status import ServedKind, type_warnings
 from tests.unit.sandbox.cluster.kubelet.polling import until
@@ -29,7 +30,7 @@ def rule(*resources: str, group: str = "", version: str = "v1") -> dict[str, Any
 def warnings(expression: str, *rules: dict[str, Any], **spec: Any) -> list[str]:
     constraints = {"resourceRules": list(rules) or [rule("pods")]}
     whole = {"matchConstraints": constraints, "validations": [{"expression": expression}], **spec}
-    return [item["warning"] for item in type_warnings(whole, lambda *place: KINDS.get(place))]
+    return [item["warning"] for item in type_warnings(whole, lambda *place: KINDS.get(place), UNMODIFIED)]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin_client import DeviceAnswer
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.kubernetes.resource.v1 import DeviceRequestAllocationResult
 from dra_kit.sandbox.kubelet.claim_manager import Checkpoint, ClaimInfo, ClaimManager, skipped_operations
@@ -37,7 +38,9 @@ async def devices_of(directory: Path, of: Object, **claims: dict[str, list[Devic
         ]
     )
     async with served(answer({})) as wire:
-        manager = ClaimManager(wire.client(), "node-a", PluginManager(directory), directory, lambda _: None)
+        manager = ClaimManager(
+            wire.client(), "node-a", PluginManager(directory, release=UNMODIFIED), directory, lambda _: None
+        )
         return manager.cdi_devices(of, of["spec"]["containers"][0])
 
 
@@ -118,7 +121,7 @@ def skipping(*operations: str) -> Object:
 
 async def test_driver_with_skipped_operations_is_not_called(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
-        plugins = PluginManager(tmp_path)
+        plugins = PluginManager(tmp_path, release=UNMODIFIED)
         manager = ClaimManager(wire.client(), "node-a", plugins, tmp_path, lambda _: None, optional_operations=True)
         await manager.prepare(using())
         assert manager.pods == {"uid-guest"}
@@ -130,7 +133,9 @@ async def test_driver_with_skipped_operations_is_not_called(tmp_path: Path) -> N
 
 async def test_a_kubelet_without_the_feature_refuses(tmp_path: Path) -> None:
     async with served(answer(skipping("*"))) as wire:
-        manager = ClaimManager(wire.client(), "node-a", PluginManager(tmp_path), tmp_path, lambda _: None)
+        manager = ClaimManager(
+            wire.client(), "node-a", PluginManager(tmp_path, release=UNMODIFIED), tmp_path, lambda _: None
+        )
         with pytest.raises(KubeletError) as caught:
             await manager.prepare(using())
     assert str(caught.value) == ("ResourceClaim lunch: DRAOptionalNodeOperations feature gate is disabled on kubelet")

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from dra_kit.errors import KubeletError, NotFound
+from dra_kit.kubernetes.release import DEFAULT
 from dra_kit.sandbox.kubelet.environment import NodeFacts, container_environment
 from tests.unit.sandbox.cluster.kubelet.pods import container, pod
 
-NODE = NodeFacts("node-a", "127.0.0.1", {"cpu": "4", "memory": "8Gi"})
+NODE = NodeFacts("node-a", "127.0.0.1", {"cpu": "4", "memory": "8Gi"}, DEFAULT)
 OBJECTS = {
     ("ConfigMap", "menu"): {"data": {"PIZZA": "funghi", "DOUGH": "thin"}},
     ("Secret", "recipe"): {"data": {"SAUCE": base64.b64encode(b"tomato").decode()}},

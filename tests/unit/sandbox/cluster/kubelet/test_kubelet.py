@@ -10,6 +10,7 @@ import pytest
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin_server import RegistrationServer, RegistrationStatus
 from dra_kit.kubelet.sockets import plugin_socket
+from dra_kit.kubernetes.release import UNMODIFIED
 from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager
 from tests.unit.sandbox.cluster.kubelet.driver import DRIVER, Driver
@@ -22,7 +23,7 @@ GENEROUS = 60.0
 
 @pytest.fixture
 async def kubelet(kubelet_dir: Path) -> AsyncIterator[PluginManager]:
-    async with PluginManager(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
+    async with PluginManager(kubelet_dir, get_info_timeout=GENEROUS, release=UNMODIFIED) as kubelet:
         yield kubelet
 
 
@@ -33,7 +34,10 @@ async def pool_of_prepare(kubelet: PluginManager) -> str:
 
 
 async def test_a_driver_that_was_there_before_the_kubelet(kubelet_dir: Path) -> None:
-    async with Driver(kubelet_dir) as driver, PluginManager(kubelet_dir, get_info_timeout=GENEROUS) as kubelet:
+    async with (
+        Driver(kubelet_dir) as driver,
+        PluginManager(kubelet_dir, get_info_timeout=GENEROUS, release=UNMODIFIED) as kubelet,
+    ):
         await kubelet.wait_for_plugin(DRIVER)
         await until(lambda: driver.registration.status is not None)
 
@@ -53,14 +57,14 @@ async def test_an_older_kubelet_and_an_older_driver(kubelet_dir: Path) -> None:
     older = ("v1beta1.DRAPlugin",)
     async with (
         Driver(kubelet_dir),
-        PluginManager(kubelet_dir, supported_services=older, get_info_timeout=GENEROUS) as kubelet,
+        PluginManager(kubelet_dir, supported_services=older, get_info_timeout=GENEROUS, release=UNMODIFIED) as kubelet,
     ):
         assert (await kubelet.wait_for_plugin(DRIVER)).service == "v1beta1.DRAPlugin"
         assert (await kubelet.prepare(DRIVER, [OVEN]))["uid-1"][0].share_id is None
 
     async with (
         Driver(kubelet_dir, versions=["v1beta1"]),
-        PluginManager(kubelet_dir, get_info_timeout=GENEROUS) as kubelet,
+        PluginManager(kubelet_dir, get_info_timeout=GENEROUS, release=UNMODIFIED) as kubelet,
     ):
         assert (await kubelet.wait_for_plugin(DRIVER)).service == "v1beta1.DRAPlugin"
         assert (await kubelet.prepare(DRIVER, [OVEN])).keys() == {"uid-1"}

@@ -16,7 +16,7 @@ from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin_client import PluginInfo, check_registration, select_service
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.kubelet.proto import pluginregistration_v1_pb2_grpc as pb_grpc
-from dra_kit.kubernetes.release import Release
+from dra_kit.kubernetes.release import UNMODIFIED, Release
 from dra_kit.sandbox.kubelet.plugin_manager import PluginManager, register_plugin
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -213,7 +213,7 @@ async def test_each_attempt_is_reported_with_growing_waits(kubelet_dir: Path) ->
         reported.append((socket, error))
 
     with bind(path):
-        async with PluginManager(kubelet_dir, time_scale=100, refused=refused):
+        async with PluginManager(kubelet_dir, time_scale=100, refused=refused, release=UNMODIFIED):
             await until(lambda: len(reported) >= 3)
 
     text = dial_failed(path, "connection refused")
