@@ -164,6 +164,14 @@ class SpecStore:
         except OSError as error:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be removed", error) from error
 
+    def exists(self, claim_uid: str) -> bool:
+        """Return whether the claim has a spec file, which may be corrupt.
+
+        Raises:
+            PermanentError: the UID cannot be part of a file name.
+        """
+        return os.path.lexists(self.path(claim_uid))
+
     def uids(self) -> set[str]:
         """Return the UIDs of all claims that have a spec file, including corrupt files.
 

@@ -93,7 +93,7 @@ class FileRepair:
             record = self._store.claim(known.uid) if alone else None
             if record is None or not record.is_in_force(self._boot_id) or self._files.intact(record):
                 return
-            if record.spec is not None and record.uid not in self._files.uids():
+            if record.spec is not None and not self._files.exist(record.uid):
                 logger.warning("files were removed by another program, restoring them")
             await run_in_thread_to_completion(self._files.write, record)
 
@@ -179,6 +179,10 @@ class ClaimFiles:
         except PermanentError:
             return
         self._metadata.remove(uid)
+
+    def exist(self, uid: str) -> bool:
+        """Return whether a claim has files, whatever their content."""
+        return self._cdi.exists(uid) or self._metadata.exists(uid)
 
     def uids(self) -> set[str]:
         """Return the UIDs of the claims that have files."""

@@ -100,6 +100,10 @@ class MetadataFiles:
                 "(--state-dir)"
             ) from error
 
+    def exists(self, uid: str) -> bool:
+        """Return whether the claim has files."""
+        return os.path.lexists(self._folder(uid))
+
     def uids(self) -> set[str]:
         """Return the UIDs of the claims that have files."""
         try:

@@ -37,7 +37,7 @@ from dra_kit.node.state.schema import (
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
-_REMEMBERED: Final = 256  # records; more than a node has
+_REMEMBERED: Final = 2048  # records; more than a node has
 # nothing is stored for a claim that was released meanwhile; no OR REPLACE: it would reset columns of a newer release
 _PUT: Final = (
     "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?, ?, ?, ?, ?, ? "

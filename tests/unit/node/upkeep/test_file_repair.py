@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
+from dra_kit.kubelet.cdi.spec import Spec
 from dra_kit.kubelet.cdi.store import SpecStore
 from dra_kit.node.claims.files import ClaimFiles, FileRepair
 from dra_kit.node.claims.metadata import MetadataFiles
@@ -48,5 +49,27 @@ async def test_files_of_a_claim_released_by_another_process_are_not_retried(
         assert files.unwritten() == {"uid-1"}
         await store.forget_claim("uid-1", first=lambda _: None)
         await eventually(lambda: not files.unwritten())
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_the_directories_are_not_listed_for_each_claim_whose_files_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(_: ClaimFiles) -> set[str]:
+        raise AssertionError
+
+    spec = Spec(cdi_version="0.3.0", kind="k8s.dra.pizza/claim", devices=())
+    cdi = SpecStore(tmp_path / "cdi", "dra.pizza")
+    files = ClaimFiles(cdi, MetadataFiles(tmp_path / "metadata", "dra.pizza"))
+    with closing(StateStore(tmp_path / "state.sqlite")) as store:
+        for name in ("lunch", "dinner"):
+            record = ClaimRecord(namespace="default", name=name, uid=name, allocation="a", boot_id="boot-1", spec=spec)
+            await store.put_claim(record, epoch=store.epoch(), then=lambda _: None)
+        cdi.write("lunch", spec)  # by an earlier process
+        monkeypatch.setattr(ClaimFiles, "uids", listed)
+        repair = FileRepair((tmp_path,), store, files, NamedLocks(tmp_path / "claims.lock"), boot_id="boot-1", every=60)
+        running = asyncio.create_task(repair.run(asyncio.Event()))
+        await eventually(lambda: cdi.path("dinner").exists())
         running.cancel()
         await asyncio.wait([running])
