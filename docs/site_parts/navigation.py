@@ -48,7 +48,7 @@ SECTIONS = [
             "sandbox-pods", "sandbox-nodes", "sandbox-fidelity", "story-format", "story-expectations", "story-driver",
             "timeline", "lint", "lint-rules", "explain",
             "reading-files", "cel", "globs", "roles", "role-controller", "role-webhook", "sockets-and-files", "tokens",
-            "chart", "metrics", "packaging", "measured",
+            "chart", "metrics", "packaging", "measured", "kubernetes-differences",
         ],
     ),
     ("Python reference", "reference/api", []),

@@ -278,6 +278,14 @@ class Change(Enum):
     """The kubelet calls v1 of the health service; before, v1alpha1 only."""
     IMMUTABLE_METADATA_IS_NOT_SHOWN = auto()
     """An error about immutable metadata has the value null; before, the refused one."""
+    OWNERS_OF_CLAIMS_DO_NOT_BLOCK = auto()
+    """A claim that was created for a pod does not block the pod's deletion in the foreground."""
+    FINISHED_PODS_GET_NO_CLAIMS = auto()
+    """No claims are created from templates for a pod that has finished."""
+    POST_FILTER_IS_SILENT = auto()
+    """The scheduler does not mention claims that it cannot deallocate for a pod that fits nowhere."""
+    RUNTIME_ERRORS_NAME_DEVICES = auto()
+    """The scheduler's message about an expression that fails names the device, and hints at optional fields."""
     QUOTAS_COUNT_EXTENDED_RESOURCES = auto()
     """ResourceQuotas of extended resources count claims for devices that stand for them."""
 
@@ -368,6 +376,10 @@ _CHANGED: Final = {
     Change.ALL_CHANGEABLE_FIELDS_ARE_NAMED: 38,
     Change.HEALTH_HAS_V1: 37,
     Change.IMMUTABLE_METADATA_IS_NOT_SHOWN: 38,
+    Change.OWNERS_OF_CLAIMS_DO_NOT_BLOCK: 35,
+    Change.FINISHED_PODS_GET_NO_CLAIMS: 38,
+    Change.POST_FILTER_IS_SILENT: 37,
+    Change.RUNTIME_ERRORS_NAME_DEVICES: 37,
     Change.QUOTAS_COUNT_EXTENDED_RESOURCES: 35,
 }
 """The first minor release with each change."""

@@ -162,6 +162,7 @@ class ControlPlane:
                 observe=self._observe,
                 time_scale=self._time_scale,
                 held=self._copy is not None,
+                provide_resources="DRAExtendedResource" in self._release,
             )
             self._work = asyncio.create_task(_run(informers, manager, scheduler), name="control plane")
             await self.or_fail(informers.synced())
@@ -315,7 +316,7 @@ class ControllerManager:
                 client,
                 informers,
                 claim_events,
-                group_claims=resource_claims.GROUP_CLAIMS_GATE in release,
+                release=release,
                 absent=copy.absent_consumers if copy else None,
             ),
             DeviceTaintEvictionController(

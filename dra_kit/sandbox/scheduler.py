@@ -46,6 +46,7 @@ from dra_kit.kubernetes.scheduler.cycle import (
     SchedulingDecision,
     Unschedulable,
     explain_choices,
+    no_remedy,
     schedule_pod,
 )
 from dra_kit.kubernetes.scheduler.nodes import DYNAMIC_RESOURCES, KnownRequests, node_loads, prefilter_message
@@ -75,6 +76,7 @@ class Scheduler:
     """Gives pods nodes and claims devices.
 
     With ``held`` it does not begin before :meth:`release`, and the objects may be invalid: those of a saved cluster.
+    With ``provide_resources``, DeviceClasses provide extended resources.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Scheduler:
         observe: Callable[[SchedulingDecision], None] = lambda _: None,
         time_scale: float = 1.0,
         held: bool = False,
+        provide_resources: bool = True,
     ) -> None:
+        self._provide_resources = provide_resources
         self._client = client
         self._devices = devices
         self._observe = observe
@@ -280,8 +284,8 @@ class Scheduler:
                 logger.debug("pod has to wait", extra={"pod": "/".join(key), "reason": str(error)})
                 return
             nodes = [node["metadata"]["name"] for node in self._nodes.values()]
-            refusal = Unschedulable(prefilter_message(str(error), nodes), plugins=[DYNAMIC_RESOURCES])
-            await self._turn_down(pod, refusal, missed)
+            text = prefilter_message(str(error), nodes, no_remedy(self._devices.version))
+            await self._turn_down(pod, Unschedulable(text, plugins=[DYNAMIC_RESOURCES]), missed)
             return
         except Unschedulable as refusal:
             await self._turn_down(pod, refusal, missed)
@@ -307,6 +311,8 @@ class Scheduler:
         claims = self._claims.needed_by(pod, together)
         classes = dict(self._classes)
         namespaces = dict(self._namespaces)
+        # if the gate is off, only a saved cluster has them
+        named = any(item["spec"].get("extendedResourceName") for item in classes.values())
 
         def decide() -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
             placement = schedule_pod(
@@ -315,8 +321,10 @@ class Scheduler:
                 claims,
                 classes,
                 self._devices,
+                version=self._devices.version,
                 namespaces=namespaces,
                 is_overdue=self._binder.is_overdue,
+                provide_resources=self._provide_resources or named,
             )
             node = loads[placement.node].node
             return placement, self._devices.explain(node, placement.allocations)

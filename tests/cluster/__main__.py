@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.find import Found, NotFound, find
+from tests.cluster.find import Found, NotFound, find, lacks_release
 from tests.cluster.plane import Plane, start
 
 HERE: Final = Path(__file__).parent
@@ -32,8 +31,8 @@ LONGEST: Final = ("test_deployed.py", "test_end.py", "test_gpu.py", "test_new_pr
 """Modules that begin first, so that none of them is the last one to run."""
 CONTROL_PLANE: Final = {
     "test_chart_options.py", "test_config_policy.py", "test_confirmation_policy.py", "test_drain.py", "test_find.py",
-    "test_rbac.py", "test_status_policy.py", "test_token_reach.py", "test_upgrade_command.py", "test_webhook.py",
-    "test_webhook_certificate.py",
+    "test_rbac.py", "test_releases.py", "test_status_policy.py", "test_token_reach.py", "test_upgrade_command.py",
+    "test_webhook.py", "test_webhook_certificate.py",
 }  # fmt: skip
 """Modules that need no node. Some of them store Nodes, for which the DaemonSets of other tests would wait."""
 KITCHEN: Final = {
@@ -78,11 +77,8 @@ def main() -> int:
 def _on_release(release: str, found: Found, markers: str, modules: Sequence[Path]) -> int:
     """Run modules on a cluster of that release, if the tool has it; return pytest's exit code."""
     assert found.tool is not None
-    assets = [str(found.tool), "assets", "--release", release]
-    missing = subprocess.run(assets, capture_output=True, text=True, check=False)
-    if missing.returncode:
-        reason = (missing.stderr or missing.stdout).strip()
-        print(f"SKIPPED: Kubernetes {release} is NOT tested: {shlex.join(assets)}: {reason}", flush=True)
+    if reason := lacks_release(found.tool, release):
+        print(f"SKIPPED: Kubernetes {release} is NOT tested: {reason}", flush=True)
         return NO_TESTS
     print(f"Kubernetes {release}, {'with' if found.node else 'without'} a node:", flush=True)
     with start(found, ["--release", release]) as plane:

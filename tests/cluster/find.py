@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,13 @@ def find(environment: Mapping[str, str] = os.environ, last_place: Path = LAST_PL
         raise NotFound(f"KUBEBUILDER_ASSETS is {assets}, but {', '.join(missing)} is not in it")
     why = f"the control plane in {assets}; it has no node, DRA_KIT_CLUSTER would"
     return Found(None, Path(assets).resolve(), None, False, why)
+
+
+def lacks_release(tool: Path, release: str) -> str:
+    """Why a ``cluster`` tool cannot start a release; empty if it can."""
+    assets = [str(tool), "assets", "--release", release]
+    result = subprocess.run(assets, capture_output=True, text=True, check=False)
+    return f"{shlex.join(assets)}: {(result.stderr or result.stdout).strip()}" if result.returncode else ""
 
 
 def missing_packages() -> list[str]:

@@ -14,6 +14,7 @@ import aiohttp
 
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Credentials
+from dra_kit.client.resources import DEVICE_TAINT_RULES
 from tests.golden.kind import Line
 from tests.golden.scenario_summaries import Object, Watcher, in_order, settled
 
@@ -124,7 +125,8 @@ async def playing(credentials: Credentials, client: Client) -> AsyncIterator[Pla
         credentials: an administrator's.
         client: of the same server.
     """
-    watcher = Watcher(client)
+    served = await client.get_path("/apis/resource.k8s.io/v1")
+    watcher = Watcher(client, rules=DEVICE_TAINT_RULES.plural in {each["name"] for each in served["resources"]})
     headers = {"User-Agent": "oracle/1"}
     if authorization := await credentials.authorization():
         headers["Authorization"] = authorization

@@ -31,12 +31,17 @@ _WITHOUT_ACTION = {"resource_claim", "device-taint-eviction-controller"}
 class Watcher:
     """Watches the objects of scenarios, and records each state.
 
+    Args:
+        client: of the server.
+        rules: whether it serves DeviceTaintRules.
+
     Attributes:
         changes: how many came so far.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._informers = {item: Informer(client, item) for item in (PODS, RESOURCE_CLAIMS, DEVICE_TAINT_RULES, EVENTS)}
+    def __init__(self, client: Client, *, rules: bool = True) -> None:
+        served = (PODS, RESOURCE_CLAIMS, *([DEVICE_TAINT_RULES] if rules else []), EVENTS)
+        self._informers = {item: Informer(client, item) for item in served}
         self._states: list[tuple[str, str]] = []
         self._seen: set[str] = set()
         self.changes = 0
@@ -97,7 +102,7 @@ def settled(objects: Objects) -> dict[str, list[Object]]:
     found = {
         "pods": [_pod(item) for item in _sorted(objects[PODS])],
         "claims": [_claim(item) for item in _sorted(objects[RESOURCE_CLAIMS])],
-        "rules": [_rule(item) for item in _sorted(objects[DEVICE_TAINT_RULES])],
+        "rules": [_rule(item) for item in _sorted(objects.get(DEVICE_TAINT_RULES, {}))],
         "events": _events(objects[EVENTS]),
     }
     text = json.dumps(found)

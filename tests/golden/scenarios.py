@@ -1,4 +1,4 @@
-"""Compares the sandbox with recordings of kube-scheduler and kube-controller-manager 1.37.1."""
+"""Compares the sandbox with recordings of kube-scheduler and kube-controller-manager."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
     """Replay each scenario on a new control plane up to the first phase that differs."""
     for line in lines:
         expected = _expected(line)
-        yield Case(line["id"], expected, partial(_observe, expected))
+        played_on = Release.alpha(release.version) if line["gates"] == "alpha" else Release.of(release.version)
+        yield Case(line["id"], expected, partial(_observe, expected, played_on))
 
 
 def _expected(line: Line) -> Line:
@@ -51,20 +52,19 @@ def _gone_unnumbered(settled: Line) -> Line:
     return stood
 
 
-def _observe(expected: Line) -> Line:
-    return asyncio.run(_Replay(expected).run())
+def _observe(expected: Line, release: Release) -> Line:
+    return asyncio.run(_Replay(expected, release).run())
 
 
 class _Replay:
-    def __init__(self, expected: Line) -> None:
+    def __init__(self, expected: Line, release: Release) -> None:
         self._expected = expected
+        self._release = release
         self._former: dict[str, str] = {}
 
     async def run(self) -> Line:
         """Return the scenario with our results."""
-        async with ControlPlane(
-            release=Release.alpha() if self._expected["gates"] == "alpha" else None
-        ) as control_plane:
+        async with ControlPlane(release=self._release) as control_plane:
             client = await control_plane.connect("test")
             async with playing(control_plane.credentials(), client) as player:
                 phases: list[Line] = []

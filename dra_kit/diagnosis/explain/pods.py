@@ -288,7 +288,7 @@ class _PodExplainer:
             gap = self._cluster.gap("ResourceClaimTemplate")
             problem = gap.text if gap is not None else self._missing("ResourceClaimTemplate", name)
             return PodClaimExplanation(entry, problem)
-        document = claim_from_template(self._pod, entry, template)
+        document = claim_from_template(self._pod, entry, template, self._cluster.gates.version)
         document["metadata"]["name"] = f"{document['metadata']['generateName']}*"
         known = bool(self._pod["metadata"].get("creationTimestamp"))
         problem = f"the claim is not yet made from ResourceClaimTemplate {name}" if known else ""
@@ -362,6 +362,7 @@ class UnscheduledPod:
         self._rejections: dict[str, tuple[str, ...]] = {}
         self._elsewhere: dict[str, tuple[str, ...]] = {}
         self._tied: dict[str, list[PodClaimExplanation]] = {}  # nodes that only the devices of claims exclude
+        self._failures: list[str] = []  # errors of suitable nodes that end the whole attempt
         for provision in self._provisions:
             for name in provision.nodes:
                 if name in self._loads:
@@ -412,6 +413,8 @@ class UnscheduledPod:
         for outcome in self._explainer.outcomes(wanted, nodes):
             if outcome.allocations is not None:
                 yield outcome.node.name
+            elif outcome.error is not None and not outcome.error.node_only:
+                self._failures.append(outcome.error.message)
 
     def _wanted(self, provision: ResourceProvision) -> list[ResourceClaim]:
         return [*self._pending, *([provision.claim] if provision.claim is not None else [])]
@@ -452,6 +455,8 @@ class UnscheduledPod:
             unready = (problem.text for each in known for problem in unready_devices(each.claim))
             problems += dict.fromkeys(text for text in unready if text not in shown)
         claims, remedies = self._claims, tuple[str, ...]()
+        if outcome == "error" and not any(each.outcome == "error" for each in known):
+            problems += dict.fromkeys(self._failures)  # of all claims together
         if outcome == "does-not-fit":
             problems += [*self._why_not(), *self._full_claims(), *self._never_preempted(known)]
             remedies = tuple(self._own_claims())
@@ -474,7 +479,7 @@ class UnscheduledPod:
     def _outcome(self, known: Sequence[ClaimExplanation], fitting: Sequence[str]) -> PodOutcome:
         if self._pod["spec"].get("schedulingGates") or any(claim.problem for claim in self._claims):
             return "waits"
-        if any(each.outcome == "error" for each in known):
+        if self._failures:  # an error of a node that is unsuitable anyway does not matter
             return "error"
         if fitting:
             if any(each.outcome == "evicted" for each in known):

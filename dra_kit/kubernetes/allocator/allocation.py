@@ -151,9 +151,12 @@ class AllocationAttempt:
             for claim, picks in zip(self._claims, search.picks, strict=True):
                 node_selector(claim, picks, node, self._gates)  # an error of the result is one of the attempt
             return search.solution()
-        if any(pool.invalid for pool in pools.ordered):
+        invalid = next((pool for pool in pools.ordered if pool.invalid), None)
+        if invalid is not None:
             node_only = self._gates.has(Change.INVALID_POOLS_FAIL_NODES)
-            raise AllocationError("invalid resource pools were encountered", kind="invalid-pools", node_only=node_only)
+            text = "invalid resource pools were encountered"
+            text = text if node_only else f"pool {invalid.id.name} is invalid: {invalid.invalid}"
+            raise AllocationError(text, kind="invalid-pools", node_only=node_only)
         return None
 
     def _requests_on(

@@ -19,7 +19,7 @@ from dra_kit.kubernetes.allocator.devices import (
     without_build_metadata,
 )
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource.v1 import (
     DeviceAttribute,
     DeviceClass,
@@ -369,9 +369,14 @@ class _DistinctScalars(_OfScalars):
         return () if devices.values_besides(used) + first_may_be_list < needed else None
 
 
+def compares_distinct_values(version: KubernetesVersion) -> bool:
+    """Return whether ``distinctAttribute`` has an effect in a release, if its allocator knows it at all."""
+    return version.has(Change.DISTINCT_VALUES_COMPARED)
+
+
 def compares_values(gates: AllocatorRules) -> bool:
     """Return whether ``distinctAttribute`` compares the values of devices; otherwise any two devices are distinct."""
-    return gates.has(Change.DISTINCT_VALUES_COMPARED)
+    return compares_distinct_values(gates.version)
 
 
 class _DistinctFromLatest(Constraint):

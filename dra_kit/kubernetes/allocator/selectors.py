@@ -18,7 +18,7 @@ from dra_kit.kubernetes.cel.environment import DeviceEnvironment
 from dra_kit.kubernetes.cel.program import DerivedExpression, DerivedValue, Selector, compile_derived, compile_selector
 from dra_kit.kubernetes.cel.tree import DeviceRead
 from dra_kit.kubernetes.cel.values import Meter
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.matching import Node, node_matches
 from dra_kit.kubernetes.resource.slice_reader import DeviceShape
@@ -256,7 +256,9 @@ class DeviceMatcher:
                 text = f"{where}: selector #{index}: CEL compile error: {error}"
                 raise _error(text, choice, device, kind="cel-compile") from error
             except CelRuntimeError as error:
-                text = f"{where}: selector #{index} on device {device.id}: CEL runtime error: {_with_hint(error)}"
+                named = self._gates.has(Change.RUNTIME_ERRORS_NAME_DEVICES)
+                at, text = (f" on device {device.id}", _with_hint(error)) if named else ("", error.message)
+                text = f"{where}: selector #{index}{at}: CEL runtime error: {text}"
                 raise _error(text, choice, device, kind="cel-runtime") from error
         return True
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
 from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.objects import (
     POD_GROUP_API,
@@ -78,7 +78,8 @@ def claim_update(
 def claims_to_reserve(pod: ObjectView, claims: Mapping[tuple[str, str], ObjectView]) -> list[ObjectView]:
     """Return allocated claims that a pod with a node uses without being one of their consumers.
 
-    The scheduler reserves what it schedules; this is for pods that were assigned to a node without it.
+    The scheduler reserves what it schedules; this is for pods that were assigned to a node without it. It leaves out
+    pods that have finished: before Kubernetes 1.38, their consumers come and go without end while others use the claim.
     """
     if not pod["spec"].get("nodeName") or is_done(pod) or "deletionTimestamp" in pod["metadata"]:
         return []
@@ -148,12 +149,14 @@ POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 _GENERATE_NAME_LENGTH: Final = 57
 
 
-def missing_claims(pod: ObjectView) -> list[PodClaim]:
+def missing_claims(pod: ObjectView, version: KubernetesVersion) -> list[PodClaim]:
     """Return the entries of the pod for which its status does not name a claim yet.
 
     A deleted claim that the status names is not created again, and none is created for a terminating pod.
     """
     if "deletionTimestamp" in pod["metadata"]:
+        return []
+    if version.has(Change.FINISHED_PODS_GET_NO_CLAIMS) and is_terminal(pod):
         return []
     return [entry for entry in pod_claims(pod) if entry.claim is None]
 
@@ -177,9 +180,11 @@ def missing_group_claims(group: ObjectView) -> list[tuple[str, str]]:
     ]
 
 
-def claim_from_template(pod: ObjectView, entry: str, template: ObjectView) -> dict[str, Any]:
-    """Return the ResourceClaim to create for an entry of the pod."""
-    return _claim_from_template(pod, entry, template, pod_owner(pod))
+def claim_from_template(
+    pod: ObjectView, entry: str, template: ObjectView, version: KubernetesVersion
+) -> dict[str, Any]:
+    """Return the ResourceClaim to create for an entry of the pod, as kube-controller-manager of a release does."""
+    return _claim_from_template(pod, entry, template, pod_owner(pod, version))
 
 
 def group_claim_from_template(group: ObjectView, entry: str, template: ObjectView) -> dict[str, Any]:
@@ -202,10 +207,11 @@ def _claim_from_template(obj: ObjectView, entry: str, template: ObjectView, owne
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": body, "spec": spec["spec"]}
 
 
-def pod_owner(pod: ObjectView) -> dict[str, Any]:
+def pod_owner(pod: ObjectView, version: KubernetesVersion) -> dict[str, Any]:
     """Return the ownerReference by which a pod controls a claim created for it."""
     metadata = pod["metadata"]
-    return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+    return owner if version.has(Change.OWNERS_OF_CLAIMS_DO_NOT_BLOCK) else owner | {"blockOwnerDeletion": True}
 
 
 def generate_name(pod: str, entry: str) -> str:

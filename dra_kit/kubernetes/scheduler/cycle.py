@@ -20,13 +20,14 @@ from dra_kit.kubernetes.allocator.requests import Constraint, RequestAlternative
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
 from dra_kit.kubernetes.allocator.selectors import DeviceMatcher
 from dra_kit.kubernetes.allocator.state import AllocatorState
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import Change, KubernetesVersion
 from dra_kit.kubernetes.resource.matching import Node, node_selector_matches
 from dra_kit.kubernetes.resource.objects import ObjectKey, is_consumer
 from dra_kit.kubernetes.resource.v1 import NodeSelector, ResourceClaim
 from dra_kit.kubernetes.scheduler.claims import (
     BindingFailed,
     ExtendedClaim,
+    ExtendedResources,
     PodClaims,
     UnschedulableAndUnresolvable,
     extended_claim_owner,
@@ -279,8 +280,10 @@ def schedule_pod(
     classes: Mapping[ObjectKey, ObjectView],
     allocator: DeviceAllocator,
     *,
+    version: KubernetesVersion,
     namespaces: Mapping[ObjectKey, ObjectView] = MappingProxyType({}),
     is_overdue: Callable[[ObjectView], bool] = lambda _: False,
+    provide_resources: bool = True,
 ) -> Placement:
     """Select a node and devices for a pod without a node.
 
@@ -295,8 +298,10 @@ def schedule_pod(
         claims: all ResourceClaims, as the scheduler assumes them.
         classes: all DeviceClasses.
         allocator: finds devices.
+        version: the release of the scheduler.
         namespaces: all Namespaces.
         is_overdue: whether the devices of an allocated claim exceeded their time to become ready.
+        provide_resources: whether DeviceClasses provide extended resources (feature gate DRAExtendedResource).
 
     Raises:
         NotReady: a claim does not exist yet.
@@ -306,9 +311,11 @@ def schedule_pod(
         needs = pod_claims_state(pod, claims, classes)
     except UnschedulableAndUnresolvable as error:
         brief = prefilter_message(str(error), loads, preemption=False)
-        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES], brief=brief) from None
+        text = prefilter_message(str(error), loads, no_remedy(version))
+        raise Unschedulable(text, plugins=[DYNAMIC_RESOURCES], brief=brief) from None
     affinity = pod_affinity(pod, loads, namespaces)
-    cycle = _Cycle(pod, needs, classes, allocator, affinity, is_overdue=is_overdue)
+    extended = extended_resources(pod, classes.values(), allocator.version) if provide_resources else None
+    cycle = _Cycle(pod, needs, extended, allocator, affinity, version=version, is_overdue=is_overdue)
     if cycle.extended is not None:
         cycle.stale = next(
             (claim for claim in claims.values() if extended_claim_owner(claim) == pod["metadata"]["uid"]), None
@@ -331,7 +338,9 @@ def schedule_pod(
         earlier = dict(islice(rejections.items(), before))
         return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, earlier)
     remedy = post_filter(pod, cycle.unavailable, cycle.stale)
-    raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy, brief=filter_message(rejections))
+    has_claims = bool(needs.pending or needs.allocated) or cycle.extended is not None
+    text = fit_message(rejections, no_remedy(version, claims=has_claims))
+    raise Unschedulable(text, rejections=rejections, remedy=remedy, brief=filter_message(rejections))
 
 
 class _Found(Struct, frozen=True):
@@ -387,10 +396,11 @@ class _Cycle:
         self,
         pod: ObjectView,
         needs: PodClaims,
-        classes: Mapping[ObjectKey, ObjectView],
+        extended: ExtendedResources | None,
         allocator: DeviceAllocator,
         affinity: PodAffinity,
         *,
+        version: KubernetesVersion,
         is_overdue: Callable[[ObjectView], bool],
     ) -> None:
         self._pod = pod
@@ -398,9 +408,10 @@ class _Cycle:
         self._requests = pod_requests(pod, allocator.version)
         self._allocator = allocator
         self._affinity = affinity
+        self._version = version
         self._attempts: dict[frozenset[str], tuple[list[ObjectView], AllocationAttempt, ExtendedClaim | None]] = {}
         self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
-        self.extended = extended_resources(pod, classes.values(), allocator.version)
+        self.extended: ExtendedResources | None = extended
         self.stale: ObjectView | None = None
         self.unavailable: list[ObjectView] = []
 
@@ -431,7 +442,7 @@ class _Cycle:
             extended = None
             # if the pod has claims, an empty claim is created even if the node has all resources (1.37)
             if self.extended is not None and (provided or pending or self._needs.allocated):
-                extended = self.extended.claim_on(load.allocatable)
+                extended = self.extended.claim_on(load.allocatable, self._version)
                 pending.append(extended.document)
             self._attempts[provided] = pending, self._allocator.attempt(pending), extended
         return self._attempts[provided]
@@ -461,6 +472,18 @@ def _allocate(attempt: AllocationAttempt, load: NodeLoad) -> Allocations | Rejec
         text = f'running "DynamicResources" filter plugin: {error.message}'
         raise Unschedulable(text, reason="SchedulerError") from None
     return Rejection(("cannot allocate all claims",), "devices") if results is None else results
+
+
+def no_remedy(version: KubernetesVersion, *, claims: bool = False) -> str:
+    """Return what kube-scheduler reports if deallocating a claim does not help; empty if it does not report this.
+
+    Args:
+        version: its release.
+        claims: whether it came to look at the claims of the pod, and there are some.
+    """
+    if version.has(Change.POST_FILTER_IS_SILENT):
+        return ""
+    return "still not schedulable" if claims else "no new claims to deallocate"
 
 
 class PostFilterAction(Struct, frozen=True):

@@ -217,12 +217,13 @@ def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
     return f"{filter_message(rejections)} {tail}"
 
 
-def prefilter_message(text: str, nodes: Iterable[str], *, preemption: bool = True) -> str:
-    """Return the message for a pod that fits on no node because of its own claims."""
+def prefilter_message(text: str, nodes: Iterable[str], remedy: str = "", *, preemption: bool = True) -> str:
+    """Return the message for a pod that fits on no node because of its own claims, with the result of the remedy."""
     rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)
-    return f"{_available(rejections)}: {text}." + (f" {_preemption(rejections)}" if preemption else "")
+    tail = [*([remedy] if remedy else []), _preemption(rejections)] if preemption else []
+    return " ".join([f"{_available(rejections)}: {text}.", *([", ".join(tail)] if tail else [])])
 
 
 def _available(rejections: Mapping[str, Rejection]) -> str:

@@ -26,7 +26,7 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
 )
 from dra_kit.errors import KubeError, NotFound
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key, pod_claims
 from dra_kit.kubernetes.scheduler.controllers import (
     claim_from_template,
@@ -52,10 +52,10 @@ _FIELD_MANAGER: Final = "ResourceClaimController"
 
 
 class ResourceClaimController:
-    """Implements the controller of this name in kube-controller-manager 1.37.
+    """Implements the controller of this name in kube-controller-manager.
 
     Args:
-        group_claims: claims of PodGroups are made and released.
+        release: of kube-controller-manager.
         absent: pods and PodGroups, by the resource, that count as running although the API server does not have them.
     """
 
@@ -65,11 +65,12 @@ class ResourceClaimController:
         informers: SharedInformers,
         events: EventRecorder,
         *,
-        group_claims: bool = False,
+        release: Release,
         absent: Mapping[str, Mapping[ObjectKey, ObjectView]] | None = None,
     ) -> None:
         self._client = client
-        self._group_claims = group_claims
+        self._release = release
+        self._group_claims: bool = GROUP_CLAIMS_GATE in release
         self._groups = informers.objects(POD_GROUPS)
         self._events = events
         self._pods = informers.objects(PODS)
@@ -144,7 +145,7 @@ class ResourceClaimController:
             if missing_group_claims(group):
                 self._group_queue.add(key)
         for key, pod in self._pods.items():
-            if missing_claims(pod):
+            if missing_claims(pod, self._release.version):
                 self._pod_queue.add(key)
 
     # --- pods
@@ -159,7 +160,7 @@ class ResourceClaimController:
             return  # only the group knows which claims its pods share
         named = {}
         failure: KubeError | None = None
-        for entry in missing_claims(pod):
+        for entry in missing_claims(pod, self._release.version):
             if group is not None and is_group_claim(pod, entry.name, group):
                 if shared := self._generated(group, entry.name):
                     named[entry.name] = shared
@@ -193,7 +194,10 @@ class ResourceClaimController:
         name = next(item for item in pod["spec"]["resourceClaims"] if item["name"] == entry)[
             "resourceClaimTemplateName"
         ]
-        return self._generated(pod, entry) or await self._create(pod, entry, name, claim_from_template)
+        return self._generated(pod, entry) or await self._create(pod, entry, name, self._claim_of_pod)
+
+    def _claim_of_pod(self, pod: ObjectView, entry: str, template: ObjectView) -> dict[str, Any]:
+        return claim_from_template(pod, entry, template, self._release.version)
 
     async def _create(
         self,

@@ -8,11 +8,14 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.cdi.spec import SpecEdits
+from dra_kit.kubernetes.allocator.requests import compares_distinct_values
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.controllers import POD_CLAIM_ANNOTATION
@@ -76,9 +79,14 @@ _OF_SCHEDULER: Final = frozenset({"FailedScheduling", "Scheduled"})
 
 
 class ObjectEntries:
-    """Compares each object with its state before."""
+    """Compares each object with its state before.
+
+    Attributes:
+        version: the release of the scheduler; None until it is known.
+    """
 
     def __init__(self, names: ShortNames) -> None:
+        self.version: KubernetesVersion | None = None
         self._names = names
         self._slices: dict[str, str] = {}  # what each slice offers, as last shown
         self._classes: dict[str, Any] = {}  # the spec of each
@@ -166,7 +174,9 @@ class ObjectEntries:
         annotations = claim["metadata"].get("annotations") or {}
         made = next((text for name, text in _ORIGINS.items() if name in annotations), "")
         asked = claim["spec"].get("devices", {})
-        details = lines([*_requests(asked), *map(_constraint, asked.get("constraints", []))])
+        details = lines(
+            [*_requests(asked), *(_constraint(each, self.version) for each in asked.get("constraints", []))]
+        )
         title = f"ResourceClaim {self._names.short(object_name(claim))}{made} asks for devices"
         yield ViewEntry(title, (*details, *self._configs_of_others(asked)), "cyan")
 
@@ -233,10 +243,12 @@ def _one_line(selector: Mapping[str, Any]) -> str:
     return " ".join(selector["cel"]["expression"].split())
 
 
-def _constraint(constraint: Mapping[str, Any]) -> str:
+def _constraint(constraint: Mapping[str, Any], version: KubernetesVersion | None) -> str:
     of = f"devices of {', '.join(constraint['requests'])}" if constraint.get("requests") else "all devices"
     if "distinctAttribute" in constraint:
-        return f"{of} differ in {constraint['distinctAttribute']}"
+        ignores = version is not None and not compares_distinct_values(version)
+        ignored = f", which Kubernetes {version} does not compare" if ignores else ""
+        return f"{of} differ in {constraint['distinctAttribute']}{ignored}"
     return f"{of} have the same {constraint['matchAttribute']}"
 
 
@@ -284,6 +296,9 @@ class LiveView:
             self._report(record, record.seconds)
         elif isinstance(record, RecordingStarted) and record.directory:
             self._directory = Path(record.directory)
+        if isinstance(record, RecordingStarted | ClusterStarted):
+            with suppress(ValueError):  # a recording from elsewhere may name any version, or none
+                self._objects.version = KubernetesVersion.parse(record.version)
         for entry in self._entries(record):
             self._print(entry, record.seconds)
         if isinstance(record, ClusterEnding):

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.find import NotFound, find
+from dra_kit.kubernetes.release import Release
+from tests.cluster.find import NotFound, find, lacks_release
 from tests.cluster.plane import Plane, start
 
 
@@ -22,3 +23,20 @@ def empty_plane() -> Iterator[Plane]:
         pytest.skip(f"worlds need a scheduler and controllers; found {found.why}")
     with start(replace(found, node=False, running=None)) as up:
         yield up
+
+
+@pytest.fixture
+def plane_of_release(request: pytest.FixtureRequest) -> Iterator[tuple[Plane, Release]]:
+    """A control plane of the release that a test names, with its default gates or with those of alpha features."""
+    release: Release = request.param
+    try:
+        found = find()
+    except NotFound as error:
+        pytest.skip(str(error))
+    if found.tool is None:
+        pytest.skip(f"worlds need a scheduler and controllers; found {found.why}")
+    if reason := lacks_release(found.tool, str(release.version)):
+        pytest.skip(f"Kubernetes {release.version} is NOT tested: {reason}")
+    alpha = ["--alpha"] if release == Release.alpha(release.version) else []
+    with start(replace(found, node=False, running=None), ["--release", str(release.version), *alpha]) as up:
+        yield up, release

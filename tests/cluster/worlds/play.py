@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client, discover_release
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import (
     DEVICE_CLASSES,
@@ -23,6 +23,7 @@ from dra_kit.client.resources import (
     Resource,
 )
 from dra_kit.errors import NotFound
+from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.cluster.worlds.outcome import BY_OUTCOME, outcome
 from tests.golden.kind import Line
@@ -48,18 +49,23 @@ class RealPlane:
     Args:
         credentials: an administrator's.
         client: of the same server.
+        release: its release, with the default gates.
+        rules: whether it serves DeviceTaintRules.
     """
 
-    def __init__(self, credentials: Credentials, client: Client) -> None:
+    def __init__(self, credentials: Credentials, client: Client, release: Release, *, rules: bool) -> None:
         self._credentials = credentials
         self._client = client
+        self._swept = [resource for resource in _SWEPT if rules or resource is not DEVICE_TAINT_RULES]
+        self.release: Release = release
 
-    async def play(self, world: Line, expected: list[Line]) -> list[Line]:
+    async def play(self, world: Line, expected: list[Line], *, whole: bool = False) -> list[Line]:
         """What becomes of a world: its phases with answers, objects and traces, to the first that is not as expected.
 
         Args:
             world: a scenario without answers.
             expected: the phases as the sandbox played them.
+            whole: play it to its end.
         """
         await self.sweep()
         heartbeats = asyncio.create_task(self._beat())
@@ -68,7 +74,7 @@ class RealPlane:
                 phases: list[Line] = []
                 for number, phase in enumerate(world["phases"]):
                     phases.append(await _phase(player, number, phase, expected[number]["settled"]))
-                    if not _ended_alike(phases[-1], expected[number]):
+                    if not whole and not _ended_alike(phases[-1], expected[number]):
                         break
         finally:
             heartbeats.cancel()
@@ -91,7 +97,7 @@ class RealPlane:
 
     async def sweep(self) -> None:
         """Remove everything that worlds have created, including late Events."""
-        for resource in _SWEPT:
+        for resource in self._swept:
             await self._remove_all(resource)
         await asyncio.sleep(_CALM_SECONDS)
         await self._remove_all(EVENTS)
@@ -124,9 +130,9 @@ async def _phase(player: Player, number: int, phase: Line, expected: Line) -> Li
     return _played(phase, answers, player)
 
 
-async def play_on_sandbox(world: Line) -> list[Line]:
+async def play_on_sandbox(world: Line, release: Release) -> list[Line]:
     """What becomes of a world in the sandbox: its phases with answers, objects and traces."""
-    async with ControlPlane() as control_plane:
+    async with ControlPlane(release=release) as control_plane:
         client = await control_plane.connect("worlds")
         async with playing(control_plane.credentials(), client) as player:
             phases = []
@@ -156,14 +162,14 @@ def _alike(phase: Line, settled: Line, other: Line) -> bool:
     return settled == other
 
 
-async def play(plane: RealPlane, world: Line) -> tuple[list[Line], list[Line]]:
-    """A world on the real control plane and on the sandbox.
+async def play(plane: RealPlane, world: Line, *, whole: bool = False) -> tuple[list[Line], list[Line]]:
+    """A world on the real control plane and on the sandbox, whole or to the first phase that differs.
 
     Where they differ both play it again: on a busy machine a request may come before all have seen the one before.
     """
     for _ in range(2):
-        ours = await play_on_sandbox(world)
-        real = await plane.play(world, ours)
+        ours = await play_on_sandbox(world, plane.release)
+        real = await plane.play(world, ours, whole=whole)
         if same(real, ours):
             break
     return real, ours
@@ -172,6 +178,19 @@ async def play(plane: RealPlane, world: Line) -> tuple[list[Line], list[Line]]:
 @asynccontextmanager
 async def real_plane(kubectl: Path, kubeconfig: Path) -> AsyncIterator[RealPlane]:
     """A real control plane behind ``kubectl proxy``."""
+    async with proxied(kubectl, kubeconfig) as (credentials, client):
+        served = await client.get_path("/apis/resource.k8s.io/v1")
+        rules = DEVICE_TAINT_RULES.plural in {each["name"] for each in served["resources"]}
+        plane = RealPlane(credentials, client, Release.of(await discover_release(client)), rules=rules)
+        await plane.sweep()
+        await asyncio.sleep(_FORGOTTEN_SECONDS)
+        yield plane
+        await plane.sweep()
+
+
+@asynccontextmanager
+async def proxied(kubectl: Path, kubeconfig: Path) -> AsyncIterator[tuple[Credentials, Client]]:
+    """The administrator of a real control plane, through ``kubectl proxy``."""
     process = await asyncio.create_subprocess_exec(
         kubectl, "--kubeconfig", kubeconfig, "proxy", "--port=0", stdout=subprocess.PIPE
     )
@@ -181,11 +200,7 @@ async def real_plane(kubectl: Path, kubeconfig: Path) -> AsyncIterator[RealPlane
         url = f"http://{line.rsplit(maxsplit=1)[-1]}"
         credentials = Credentials(Connection(url))
         async with Client(credentials, user_agent="worlds") as client:
-            plane = RealPlane(credentials, client)
-            await plane.sweep()
-            await asyncio.sleep(_FORGOTTEN_SECONDS)
-            yield plane
-            await plane.sweep()
+            yield credentials, client
     finally:
         process.terminate()
         await process.wait()

@@ -1,4 +1,4 @@
-"""The sandbox and a real control plane make the same of small worlds."""
+"""The sandbox and a real control plane make the same of small worlds, and explain foresees the scheduler's verdicts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import os
 
 import pytest
 
+from dra_kit.kubernetes.release import KubernetesVersion, Release
 from tests.cluster.plane import Plane
 from tests.cluster.worlds.difference import describe
-from tests.cluster.worlds.play import play, real_plane, same
+from tests.cluster.worlds.play import play, proxied, real_plane, same
 from tests.cluster.worlds.search import generated
+from tests.cluster.worlds.verdicts import VerdictComparison
 
 WORLDS = int(os.environ.get("WORLDS", "50"))
 SEED = int(os.environ.get("WORLDS_SEED", "0"))
+STILL_WORLDS = int(os.environ.get("STILL_WORLDS", "20"))
+RELEASES = [
+    pytest.param(release, id=f"{release.version}{suffix}")
+    for version in map(KubernetesVersion.parse, ("1.34", "1.37", "1.38"))
+    for release, suffix in ((Release.of(version), ""), (Release.alpha(version), "-alpha"))
+]
 
 
 @pytest.mark.long
@@ -27,3 +35,18 @@ async def test_the_same_becomes_of_worlds(empty_plane: Plane, burst: bool) -> No
                 differences.append(f"world {number} of seed {SEED}:\n{describe(theirs, ours)}")
 
     assert not differences, "\n".join(differences)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300 + 10 * STILL_WORLDS)
+@pytest.mark.parametrize("plane_of_release", RELEASES, indirect=True)
+async def test_explain_foresees_the_verdicts_of_the_scheduler(plane_of_release: tuple[Plane, Release]) -> None:
+    plane, release = plane_of_release
+    async with proxied(plane.binaries / "kubectl", plane.kubeconfig) as (credentials, client):
+        comparison = VerdictComparison(credentials, client, release, "w")
+
+        disagreements = await comparison.compare(SEED, range(STILL_WORLDS))
+
+    assert not disagreements, "\n".join(map(str, disagreements))
+    assert comparison.judged > 2 * STILL_WORLDS
+    assert comparison.placed > STILL_WORLDS // 2

@@ -311,3 +311,21 @@ def test_claim_remedy_is_suggested_only_if_the_pod_would_fit(tmp_path: Path) -> 
 
     assert '→ without `cheese == "gouda"`, 5 devices fit\n' in alone
     assert '→ without `cheese == "gouda"` and with count: 2, it fits\n' in in_pod
+
+
+@pytest.mark.parametrize(
+    ("place", "fits"), [({"nodeSelector": {"kubernetes.io/hostname": "node-1"}}, True), ({}, False)]
+)
+def test_an_error_of_a_node_that_is_unsuitable_anyway_does_not_matter(
+    tmp_path: Path, place: Document, fits: bool
+) -> None:
+    bare = slice_of("node-3", margherita="mozzarella")
+    bare["spec"]["devices"][0]["attributes"] = {}
+    asked = claim("lunch", f'{CHEESE} == "mozzarella"')
+
+    code, text = explained(
+        tmp_path, node("node-3"), bare, asked, pod("guest", claim="lunch", **place), what=("pod", "guest")
+    )
+
+    assert (code == 0) is fits
+    assert ("✓ pod default/guest" in text) is fits

@@ -56,14 +56,9 @@ class Cluster:
         return pod(name, name)
 
     def place(self, asking: Object, **options: Any) -> Placement:
-        return schedule_pod(
-            asking,
-            node_loads(self.nodes, self.placed, KnownRequests(DEFAULT)),
-            self.claims,
-            CLASSES,
-            self.devices,
-            **options,
-        )
+        loads = node_loads(self.nodes, self.placed, KnownRequests(DEFAULT))
+        version = self.devices.version
+        return schedule_pod(asking, loads, self.claims, CLASSES, self.devices, version=version, **options)
 
     def hold(self, placement: Placement) -> list[str]:
         """Apply a placement; return the names of the devices."""
@@ -457,3 +452,26 @@ def test_claim_with_negative_share_stops_nothing_before_1_38() -> None:
     cluster, asking = cluster_with_negative_share("1.37")
 
     assert cluster.place(asking).node == "node-1"
+
+
+@pytest.mark.parametrize(
+    ("version", "claim", "text"),
+    [
+        ("1.36", True, "2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are available"),
+        ("1.36", False, "2 node(s) were unschedulable. no new claims to deallocate, preemption: 0/2 nodes"),
+        ("1.37", True, "2 cannot allocate all claims. preemption: 0/2 nodes are available"),
+        ("1.37", False, "2 node(s) were unschedulable. preemption: 0/2 nodes are available"),
+    ],
+)
+def test_claims_that_cannot_be_deallocated_are_reported_before_1_37(version: str, claim: bool, text: str) -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)}, version)
+    asking = cluster.ask("a", exactly(count=9))
+    if not claim:
+        asking["spec"]["resourceClaims"] = []
+        for node in cluster.nodes:
+            node["spec"] = {"unschedulable": True}
+
+    with pytest.raises(Unschedulable) as refused:
+        cluster.place(asking)
+
+    assert text in refused.value.message

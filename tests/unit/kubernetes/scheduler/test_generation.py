@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 from dra_kit.kubernetes.scheduler.controllers import (
     claim_from_template,
     generate_name,
@@ -55,7 +56,7 @@ def test_claim_from_template_has_owner_and_annotation() -> None:
         }
     }
 
-    claim = claim_from_template(POD, "lunch", template)
+    claim = claim_from_template(POD, "lunch", template, DEFAULT)
 
     assert claim["metadata"] == {
         "generateName": "guest-lunch-",
@@ -73,6 +74,22 @@ def test_deleted_claim_named_in_status_is_not_missing() -> None:
     named = {**POD, "status": {"resourceClaimStatuses": [{"name": "lunch", "resourceClaimName": "guest-lunch-x"}]}}
     deleted = {**POD, "metadata": {**POD["metadata"], "deletionTimestamp": "now"}}
 
-    assert [entry.name for entry in missing_claims(POD)] == ["lunch"]
-    assert missing_claims(named) == []
-    assert missing_claims(deleted) == []
+    assert [entry.name for entry in missing_claims(POD, DEFAULT)] == ["lunch"]
+    assert missing_claims(named, DEFAULT) == []
+    assert missing_claims(deleted, DEFAULT) == []
+
+
+@pytest.mark.parametrize(("version", "blocks"), [("1.34", True), ("1.35", None)])
+def test_owner_of_a_claim_blocks_no_deletion_since_1_35(version: str, blocks: bool | None) -> None:
+    template = {"spec": {"spec": {"devices": {"requests": [{"name": "pizza"}]}}}}
+
+    claim = claim_from_template(POD, "lunch", template, KubernetesVersion.parse(version))
+
+    assert claim["metadata"]["ownerReferences"][0].get("blockOwnerDeletion") is blocks
+
+
+@pytest.mark.parametrize(("version", "missing"), [("1.37", ["lunch"]), ("1.38", [])])
+def test_finished_pods_get_no_claims_since_1_38(version: str, missing: list[str]) -> None:
+    finished = {**POD, "status": {"phase": "Failed"}}
+
+    assert [entry.name for entry in missing_claims(finished, KubernetesVersion.parse(version))] == missing

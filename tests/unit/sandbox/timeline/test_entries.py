@@ -48,11 +48,11 @@ CLASSES = "deviceclasses.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
 
 
-def shown(*records: Record, drivers: tuple[str, ...] = ("dra.pizza",)) -> list[str]:
+def shown(*records: Record, drivers: tuple[str, ...] = ("dra.pizza",), version: str = "v1.37.1") -> list[str]:
     """The lines, without the time, and without those of the cluster's start."""
     stream = io.StringIO()
     view = LiveView(stream)
-    for record in (ClusterStarted(version="v1.37.1", kubeconfig="/k", drivers=drivers), *records):
+    for record in (ClusterStarted(version=version, kubeconfig="/k", drivers=drivers), *records):
         view.read(record)
     lines = [line.removeprefix("  0.00 s ").strip() for line in stream.getvalue().splitlines()]
     return [line for line in lines if line][2:]
@@ -90,6 +90,20 @@ def test_slice_entries_show_changes_only() -> None:
 
 def test_slices_of_external_drivers_are_shown() -> None:
     assert shown(slice_changed(piece("other", "dra.pasta"), "ADDED"), drivers=())[0].startswith("ResourceSlice other:")
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ("v1.35.0", "all devices differ in dra.pizza/dough"),
+        ("v1.34.2", "all devices differ in dra.pizza/dough, which Kubernetes 1.34 does not compare"),
+    ],
+)
+def test_a_constraint_that_the_release_ignores_is_not_shown_as_one(version: str, text: str) -> None:
+    constraints = [{"distinctAttribute": "dra.pizza/dough"}]
+    claim = {"metadata": {"name": "lunch", "namespace": "default"}, "spec": {"devices": {"constraints": constraints}}}
+
+    assert text in shown(ObjectChanged(change="ADDED", resource=CLAIMS, object=claim), version=version)
 
 
 def test_device_class_is_shown_when_its_selectors_change() -> None:
