@@ -216,5 +216,5 @@ def test_incomplete_pool_of_1_34_with_one_name_twice_is_invalid() -> None:
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 3}
     world = snapshot(slice_of(device("a"), pool=pool), slice_of(device("a"), name="slice-2", pool=pool))
 
-    with pytest.raises(AllocationError, match="invalid resource pools were encountered"):
+    with pytest.raises(AllocationError, match="pool pool-a is invalid: duplicate device name a"):
         allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.34")))
