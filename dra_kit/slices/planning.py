@@ -427,10 +427,10 @@ def selects_pools(version: KubernetesVersion) -> bool:
 
 
 def with_fitting_taints(pool: DesiredPool, version: KubernetesVersion) -> DesiredPool:
-    """Return the pool with as many taints of each device as the API server of a release accepts, the first ones.
+    """Return the pool with as many taints of each device as the API server of a release accepts.
 
-    A driver's own taints come before those of health. An API server that refused a slice because of one taint too many
-    would leave the devices without the others, too.
+    Those of health stay before the driver's own, then those that evict pods. An API server that refused a slice because
+    of one taint too many would leave the devices without the others, too.
     """
     fitting = {device.name: _fitting_taints(device, version) for device in pool.devices if device.taints}
     if not any(len(fitting.get(device.name, ())) < len(device.taints) for device in pool.devices):
@@ -443,15 +443,24 @@ def with_fitting_taints(pool: DesiredPool, version: KubernetesVersion) -> Desire
 
 
 def _fitting_taints(device: v1.Device, version: KubernetesVersion) -> tuple[v1.DeviceTaint, ...]:
-    effects = taint_effects(version)
-    return tuple(taint for taint in device.taints if taint.effect in effects)[: slice_limits(version).taints]
+    effects, limit = taint_effects(version), slice_limits(version).taints
+    known = [taint for taint in device.taints if taint.effect in effects]
+    if len(known) > limit:
+        # taints of health come with the time of the problem
+        ranks = [(taint.time_added is None, taint.effect != "NoExecute", i) for i, taint in enumerate(known)]
+        known = [known[i] for i in sorted(i for *_, i in sorted(ranks)[:limit])]
+    return tuple(known)
 
 
-def devices_without_all_taints(pool: DesiredPool, version: KubernetesVersion) -> list[str]:
-    """Return the names of the devices that are published without some of their taints."""
+def taints_left_out(pool: DesiredPool, version: KubernetesVersion) -> dict[str, tuple[v1.DeviceTaint, ...]]:
+    """Return the taints that are not published since a release does not accept them, by the name of their device."""
     fitting = with_fitting_taints(pool, version)
     pairs = zip(pool.devices, fitting.devices, strict=True)
-    return [device.name for device, published in pairs if len(published.taints) < len(device.taints)]
+    return {
+        device.name: tuple(taint for taint in device.taints if taint not in published.taints)
+        for device, published in pairs
+        if len(published.taints) < len(device.taints)
+    }
 
 
 def pack(pool: DesiredPool, version: KubernetesVersion) -> tuple[SliceContent, ...]:

@@ -32,12 +32,12 @@ from dra_kit.slices.planning import (
     DesiredPool,
     DesiredSlices,
     SlicePlan,
-    devices_without_all_taints,
     dropped_fields,
     generate_name,
     is_stored_alike,
     plan,
     refused_slices,
+    taints_left_out,
     without_pools,
 )
 from dra_kit.text import counted
@@ -92,6 +92,7 @@ class Publisher:
         self.up_to_date: Final = asyncio.Event()
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
+        self._left_out: dict[str, dict[str, tuple[v1.DeviceTaint, ...]]] = {}  # taints, by pool and device
         self._uids: set[str] = set()  # known UIDs of our slices
         self._backoff = OverwriteBackoff()
         self._pace = WritePace()
@@ -246,6 +247,8 @@ class Publisher:
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
         self._report_taints(pools, version)
+        if self._left_out:
+            self._scope.invalidate()  # another API server may accept them
         steps = plan(desired, existing, version=version, accepted=self._accepted)
         sample = slice_with_counters(steps)
         if sample is not None and not await stores_counters(self._client, sample):
@@ -259,15 +262,16 @@ class Publisher:
         return steps, refused
 
     def _report_taints(self, pools: Sequence[DesiredPool], version: KubernetesVersion) -> None:
-        """Log each pool once whose devices are published without some of their taints."""
-        for pool in pools:
-            devices = devices_without_all_taints(pool, version)
-            text = f"taints of {pool.name}"
-            if devices and text not in self._logged:
-                self._logged.add(text)
+        """Log which devices are published without some of their taints, again if other taints are left out."""
+        before = self._left_out
+        self._left_out = {pool.name: left for pool in pools if (left := taints_left_out(pool, version))}
+        for pool, left in self._left_out.items():
+            known = before.get(pool, {})
+            devices = [name for name, taints in left.items() if known.get(name) != taints]
+            if devices:
                 logger.warning(
                     "taints that this release of Kubernetes does not accept are not published",
-                    extra={"pool": pool.name, "devices": ", ".join(devices[:_NAMED]), "kubernetes": str(version)},
+                    extra={"pool": pool, "devices": ", ".join(devices[:_NAMED]), "kubernetes": str(version)},
                 )
 
     def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:

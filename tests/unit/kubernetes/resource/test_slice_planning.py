@@ -14,9 +14,9 @@ from dra_kit.slices.planning import (
     DesiredPool,
     DesiredSlices,
     SlicePlan,
-    devices_without_all_taints,
     plan,
     refused_slices,
+    taints_left_out,
     without_pools,
 )
 from tests.unit.kubernetes.resource.model_server import ModelServer
@@ -299,7 +299,22 @@ def test_taints_that_a_release_does_not_accept_are_left_out(version: KubernetesV
     assert taints[: len(published)] == published
     assert len(taints) == (4 if version == OLDEST else 7)
     assert refused_slices(steps, (), version) == {}
-    assert devices_without_all_taints(_desired(device).pools[0], version) == (["d0"] if version == OLDEST else [])
+    left = taints_left_out(_desired(device).pools[0], version)
+    expected = ["none", "a4", "a5"] if version == OLDEST else []
+    assert [taint.key.removeprefix("example.com/") for taint in left.get("d0", ())] == expected
+
+
+def test_taints_of_health_then_those_that_evict_are_left_out_last() -> None:
+    taints = [{"key": f"example.com/own-{i}", "effect": "NoSchedule"} for i in range(4)]
+    taints += [{"key": "example.com/evicting", "effect": "NoExecute"}]
+    taints += [
+        {"key": f"example.com/{key}", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}
+        for key, effect in (("warm", "NoSchedule"), ("broken", "NoExecute"))
+    ]
+    steps = plan(_desired(*_devices(1, taints=taints)), [], version=OLDEST)
+
+    published = [taint.key.removeprefix("example.com/") for taint in steps.creates[0].spec.devices[0].taints]
+    assert published == ["own-0", "evicting", "warm", "broken"]
 
 
 def test_duplicate_pool_name_is_rejected() -> None:
