@@ -485,14 +485,41 @@ def pack(pool: DesiredPool, version: KubernetesVersion) -> tuple[SliceContent, .
 
 def _pack_together(pool: DesiredPool, limits: SliceLimits) -> SliceContent:
     most, counters = max_devices(pool.devices, limits), sum(len(one.counters) for one in pool.counter_sets)
-    if len(pool.devices) > most or (limits.counters is not None and counters > limits.counters):
+    consumed = [sum(len(entry.counters) for entry in device.consumes_counters) for device in pool.devices]
+    most_consumed = max(consumed, default=0)
+    # what is consumed too much is not found by refused_slices: without the feature gate, the API server drops it
+    amounts = (
+        (len(pool.devices), most, "devices"),
+        (counters, limits.counters, "counters"),
+        (sum(consumed), limits.all_consumed_counters, "counters consumed by all devices"),
+        (most_consumed, limits.consumed_counters, "counters consumed by one device"),
+    )
+    exceeded = [f"{number} {what} (at most {limit})" for number, limit, what in amounts if _exceeds(number, limit)]
+    if exceeded:
+        remedy = (
+            "let each device consume less" if _exceeds(most_consumed, limits.consumed_counters) else "split the pool"
+        )
         raise ConfigurationError(
-            f"pool {pool.name!r} with {len(pool.devices)} devices and {counters} counters: before Kubernetes 1.35 they "
-            f"must fit into one ResourceSlice of {most} devices and {limits.counters} counters; split the pool or "
-            "upgrade the cluster",
+            f"pool {pool.name!r} with {', '.join(exceeded)}: before Kubernetes 1.35 all must fit into one "
+            f"ResourceSlice; {remedy} or upgrade the cluster",
             code="counters-need-one-slice",
         )
     return SliceContent(devices=pool.devices, counter_sets=pool.counter_sets)
+
+
+def _exceeds(number: int, limit: int | None) -> bool:
+    return limit is not None and number > limit
+
+
+def pools_beyond_one_slice(pools: Iterable[DesiredPool], version: KubernetesVersion) -> dict[str, ConfigurationError]:
+    """Return why pools cannot be packed (see ``pack``), by name."""
+    found: dict[str, ConfigurationError] = {}
+    for pool in pools:
+        try:
+            pack(pool, version)
+        except ConfigurationError as error:
+            found[pool.name] = error
+    return found
 
 
 _MIN_DIGITS: Final = 5

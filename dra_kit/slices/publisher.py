@@ -36,6 +36,7 @@ from dra_kit.slices.planning import (
     generate_name,
     is_stored_alike,
     plan,
+    pools_beyond_one_slice,
     refused_slices,
     taints_left_out,
     without_pools,
@@ -249,11 +250,15 @@ class Publisher:
         self._report_taints(pools, version)
         if self._left_out:
             self._scope.invalidate()  # another API server may accept them
-        steps = plan(desired, existing, version=version, accepted=self._accepted)
+        too_large = pools_beyond_one_slice(pools, version)
+        others = replace(desired, pools=tuple(pool for pool in pools if pool.name not in too_large))
+        steps = without_pools(plan(others, existing, version=version, accepted=self._accepted), too_large)
         sample = slice_with_counters(steps)
         if sample is not None and not await stores_counters(self._client, sample):
             refused = refused or counters_dropped(desired, version)
             steps = plan(without_counters(desired), existing, version=version, accepted=self._accepted)
+        elif too_large:
+            refused = refused or pools_too_large(too_large)
         if version != AUTHOR_RELEASE.version:  # that one has judged each pool when it was constructed
             errors = refused_slices(steps, existing, version)
             if errors:
@@ -483,6 +488,14 @@ def counters_dropped(desired: DesiredSlices, version: KubernetesVersion) -> Conf
         "together; enable the feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by "
         "default from 1.36)",
         code="counters-dropped",
+    )
+
+
+def pools_too_large(errors: Mapping[str, ConfigurationError]) -> ConfigurationError:
+    """Return the message about pools that do not fit into one slice."""
+    pools = "; ".join(map(str, errors.values()))
+    return ConfigurationError(
+        f"{pools}; not published, and what was published before stays", code="counters-need-one-slice"
     )
 
 

@@ -15,6 +15,7 @@ from dra_kit.slices.planning import (
     DesiredSlices,
     SlicePlan,
     plan,
+    pools_beyond_one_slice,
     refused_slices,
     taints_left_out,
     without_pools,
@@ -268,6 +269,16 @@ def test_counter_sets_and_devices_must_fit_one_slice_before_1_35(devices: int, s
     desired = _desired(*_devices(devices), counter_sets=_counter_sets(sets))
     with pytest.raises(ConfigurationError, match=r"pool 'node-1'.*before Kubernetes 1\.35.*upgrade"):
         plan(desired, [], version=OLDEST)
+
+
+@pytest.mark.parametrize(("devices", "consumed", "fits"), [(32, 32, True), (33, 32, False), (1, 33, False)])
+def test_consumed_counters_must_fit_one_slice_before_1_35(devices: int, consumed: int, fits: bool) -> None:
+    counters = {f"c{i}": {"value": "1"} for i in range(consumed)}
+    consuming = _devices(devices, consumesCounters=[{"counterSet": "s0", "counters": counters}])
+    pool = _desired(*consuming, counter_sets=_counter_sets(1)).pools[0]
+
+    assert list(pools_beyond_one_slice([pool], OLDEST)) == ([] if fits else ["node-1"])
+    assert pools_beyond_one_slice([pool], DEFAULT) == {}
 
 
 def test_slices_have_the_limits_of_their_release() -> None:
