@@ -473,12 +473,12 @@ def pack(pool: DesiredPool, version: KubernetesVersion) -> tuple[SliceContent, .
         ConfigurationError: counter sets and devices must share one slice (Kubernetes 1.34) but do not fit.
     """
     limits = slice_limits(version)
-    if pool.counter_sets and not separates_counters(version):
-        return (_pack_together(pool, limits),)
-    step = limits.counter_sets or max(len(pool.counter_sets), 1)
-    contents = [
-        SliceContent(counter_sets=pool.counter_sets[i : i + step]) for i in range(0, len(pool.counter_sets), step)
-    ]
+    contents: list[SliceContent] = []
+    if pool.counter_sets:
+        sets, step = pool.counter_sets, limits.counter_sets
+        if step is None:  # Kubernetes 1.34 limits counters in total, beside the devices that use them
+            return (_pack_together(pool, limits),)
+        contents += [SliceContent(counter_sets=sets[i : i + step]) for i in range(0, len(sets), step)]
     contents += [SliceContent(devices=devices) for devices in split_devices(pool.devices, limits)]
     return tuple(contents) or (SliceContent(),)
 
