@@ -427,10 +427,10 @@ def selects_pools(version: KubernetesVersion) -> bool:
 
 
 def with_fitting_taints(pool: DesiredPool, version: KubernetesVersion) -> DesiredPool:
-    """Return the pool with as many taints of each device as the API server of a release accepts, the first ones.
+    """Return the pool with as many taints of each device as the API server of a release accepts.
 
-    A driver's own taints come before those of health. An API server that refused a slice because of one taint too many
-    would leave the devices without the others, too.
+    Those of health stay before the driver's own, then those that evict pods. An API server that refused a slice because
+    of one taint too many would leave the devices without the others, too.
     """
     fitting = {device.name: _fitting_taints(device, version) for device in pool.devices if device.taints}
     if not any(len(fitting.get(device.name, ())) < len(device.taints) for device in pool.devices):
@@ -443,15 +443,24 @@ def with_fitting_taints(pool: DesiredPool, version: KubernetesVersion) -> Desire
 
 
 def _fitting_taints(device: v1.Device, version: KubernetesVersion) -> tuple[v1.DeviceTaint, ...]:
-    effects = taint_effects(version)
-    return tuple(taint for taint in device.taints if taint.effect in effects)[: slice_limits(version).taints]
+    effects, limit = taint_effects(version), slice_limits(version).taints
+    known = [taint for taint in device.taints if taint.effect in effects]
+    if len(known) > limit:
+        # taints of health come with the time of the problem
+        ranks = [(taint.time_added is None, taint.effect != "NoExecute", i) for i, taint in enumerate(known)]
+        known = [known[i] for i in sorted(i for *_, i in sorted(ranks)[:limit])]
+    return tuple(known)
 
 
-def devices_without_all_taints(pool: DesiredPool, version: KubernetesVersion) -> list[str]:
-    """Return the names of the devices that are published without some of their taints."""
+def taints_left_out(pool: DesiredPool, version: KubernetesVersion) -> dict[str, tuple[v1.DeviceTaint, ...]]:
+    """Return the taints that are not published since a release does not accept them, by the name of their device."""
     fitting = with_fitting_taints(pool, version)
     pairs = zip(pool.devices, fitting.devices, strict=True)
-    return [device.name for device, published in pairs if len(published.taints) < len(device.taints)]
+    return {
+        device.name: tuple(taint for taint in device.taints if taint not in published.taints)
+        for device, published in pairs
+        if len(published.taints) < len(device.taints)
+    }
 
 
 def pack(pool: DesiredPool, version: KubernetesVersion) -> tuple[SliceContent, ...]:
@@ -464,26 +473,53 @@ def pack(pool: DesiredPool, version: KubernetesVersion) -> tuple[SliceContent, .
         ConfigurationError: counter sets and devices must share one slice (Kubernetes 1.34) but do not fit.
     """
     limits = slice_limits(version)
-    if pool.counter_sets and not separates_counters(version):
-        return (_pack_together(pool, limits),)
-    step = limits.counter_sets or max(len(pool.counter_sets), 1)
-    contents = [
-        SliceContent(counter_sets=pool.counter_sets[i : i + step]) for i in range(0, len(pool.counter_sets), step)
-    ]
+    contents: list[SliceContent] = []
+    if pool.counter_sets:
+        sets, step = pool.counter_sets, limits.counter_sets
+        if step is None:  # Kubernetes 1.34 limits counters in total, beside the devices that use them
+            return (_pack_together(pool, limits),)
+        contents += [SliceContent(counter_sets=sets[i : i + step]) for i in range(0, len(sets), step)]
     contents += [SliceContent(devices=devices) for devices in split_devices(pool.devices, limits)]
     return tuple(contents) or (SliceContent(),)
 
 
 def _pack_together(pool: DesiredPool, limits: SliceLimits) -> SliceContent:
     most, counters = max_devices(pool.devices, limits), sum(len(one.counters) for one in pool.counter_sets)
-    if len(pool.devices) > most or (limits.counters is not None and counters > limits.counters):
+    consumed = [sum(len(entry.counters) for entry in device.consumes_counters) for device in pool.devices]
+    most_consumed = max(consumed, default=0)
+    # what is consumed too much is not found by refused_slices: without the feature gate, the API server drops it
+    amounts = (
+        (len(pool.devices), most, "devices"),
+        (counters, limits.counters, "counters"),
+        (sum(consumed), limits.all_consumed_counters, "counters consumed by all devices"),
+        (most_consumed, limits.consumed_counters, "counters consumed by one device"),
+    )
+    exceeded = [f"{number} {what} (at most {limit})" for number, limit, what in amounts if _exceeds(number, limit)]
+    if exceeded:
+        remedy = (
+            "let each device consume less" if _exceeds(most_consumed, limits.consumed_counters) else "split the pool"
+        )
         raise ConfigurationError(
-            f"pool {pool.name!r} with {len(pool.devices)} devices and {counters} counters: before Kubernetes 1.35 they "
-            f"must fit into one ResourceSlice of {most} devices and {limits.counters} counters; split the pool or "
-            "upgrade the cluster",
+            f"pool {pool.name!r} with {', '.join(exceeded)}: before Kubernetes 1.35 all must fit into one "
+            f"ResourceSlice; {remedy} or upgrade the cluster",
             code="counters-need-one-slice",
         )
     return SliceContent(devices=pool.devices, counter_sets=pool.counter_sets)
+
+
+def _exceeds(number: int, limit: int | None) -> bool:
+    return limit is not None and number > limit
+
+
+def pools_beyond_one_slice(pools: Iterable[DesiredPool], version: KubernetesVersion) -> dict[str, ConfigurationError]:
+    """Return why pools cannot be packed (see ``pack``), by name."""
+    found: dict[str, ConfigurationError] = {}
+    for pool in pools:
+        try:
+            pack(pool, version)
+        except ConfigurationError as error:
+            found[pool.name] = error
+    return found
 
 
 _MIN_DIGITS: Final = 5

@@ -32,12 +32,13 @@ from dra_kit.slices.planning import (
     DesiredPool,
     DesiredSlices,
     SlicePlan,
-    devices_without_all_taints,
     dropped_fields,
     generate_name,
     is_stored_alike,
     plan,
+    pools_beyond_one_slice,
     refused_slices,
+    taints_left_out,
     without_pools,
 )
 from dra_kit.text import counted
@@ -92,6 +93,7 @@ class Publisher:
         self.up_to_date: Final = asyncio.Event()
         self._accepted: dict[str, AcceptedSlice] = {}
         self._logged: set[str] = set()
+        self._left_out: dict[str, dict[str, tuple[v1.DeviceTaint, ...]]] = {}  # taints, by pool and device
         self._uids: set[str] = set()  # known UIDs of our slices
         self._backoff = OverwriteBackoff()
         self._pace = WritePace()
@@ -246,11 +248,17 @@ class Publisher:
         pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, wanted.pools)))
         desired = DesiredSlices(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
         self._report_taints(pools, version)
-        steps = plan(desired, existing, version=version, accepted=self._accepted)
+        if self._left_out:
+            self._scope.invalidate()  # another API server may accept them
+        too_large = pools_beyond_one_slice(pools, version)
+        others = replace(desired, pools=tuple(pool for pool in pools if pool.name not in too_large))
+        steps = without_pools(plan(others, existing, version=version, accepted=self._accepted), too_large)
         sample = slice_with_counters(steps)
         if sample is not None and not await stores_counters(self._client, sample):
             refused = refused or counters_dropped(desired, version)
             steps = plan(without_counters(desired), existing, version=version, accepted=self._accepted)
+        elif too_large:
+            refused = refused or pools_too_large(too_large)
         if version != AUTHOR_RELEASE.version:  # that one has judged each pool when it was constructed
             errors = refused_slices(steps, existing, version)
             if errors:
@@ -259,15 +267,16 @@ class Publisher:
         return steps, refused
 
     def _report_taints(self, pools: Sequence[DesiredPool], version: KubernetesVersion) -> None:
-        """Log each pool once whose devices are published without some of their taints."""
-        for pool in pools:
-            devices = devices_without_all_taints(pool, version)
-            text = f"taints of {pool.name}"
-            if devices and text not in self._logged:
-                self._logged.add(text)
+        """Log which devices are published without some of their taints, again if other taints are left out."""
+        before = self._left_out
+        self._left_out = {pool.name: left for pool in pools if (left := taints_left_out(pool, version))}
+        for pool, left in self._left_out.items():
+            known = before.get(pool, {})
+            devices = [name for name, taints in left.items() if known.get(name) != taints]
+            if devices:
                 logger.warning(
                     "taints that this release of Kubernetes does not accept are not published",
-                    extra={"pool": pool.name, "devices": ", ".join(devices[:_NAMED]), "kubernetes": str(version)},
+                    extra={"pool": pool, "devices": ", ".join(devices[:_NAMED]), "kubernetes": str(version)},
                 )
 
     def _find_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
@@ -479,6 +488,14 @@ def counters_dropped(desired: DesiredSlices, version: KubernetesVersion) -> Conf
         "together; enable the feature gate DRAPartitionableDevices in kube-apiserver and kube-scheduler (enabled by "
         "default from 1.36)",
         code="counters-dropped",
+    )
+
+
+def pools_too_large(errors: Mapping[str, ConfigurationError]) -> ConfigurationError:
+    """Return the message about pools that do not fit into one slice."""
+    pools = "; ".join(map(str, errors.values()))
+    return ConfigurationError(
+        f"{pools}; not published, and what was published before stays", code="counters-need-one-slice"
     )
 
 

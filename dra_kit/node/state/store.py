@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +36,6 @@ from dra_kit.node.state.schema import (
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
-_REMEMBERED: Final = 2048  # records; more than a node has
 # nothing is stored for a claim that was released meanwhile; no OR REPLACE: it would reset columns of a newer release
 _PUT: Final = (
     "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?, ?, ?, ?, ?, ? "
@@ -61,7 +59,7 @@ class StateStore:
     def __init__(self, path: Path) -> None:
         self._db = Database(path)
         self._corrupt = CorruptRows(self._db.read)
-        self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # the latest records, by their rows
+        self._known: dict[str, tuple[Row, ClaimRecord]] = {}  # the latest records with their rows, by UID
         self._unreadable: set[str] = set()  # UIDs of claims whose records were reported
         try:
             self._corrupt.find_all()
@@ -124,18 +122,25 @@ class StateStore:
     def claim(self, uid: str) -> ClaimRecord | None:
         """Return the record of a claim; None if it is not prepared here, or its record is corrupt."""
         rows = self._db.read(f"SELECT {CLAIM} FROM claims WHERE uid = ?", uid)  # noqa: S608 - a constant
-        return self._claim(rows[0]) if rows else None
+        if not rows:
+            self._drop(uid)
+            return None
+        return self._claim(rows[0])
 
     def claim_and_needs(self, uid: str) -> tuple[ClaimRecord | None, set[int]]:
         """Return what :meth:`claim` and :meth:`needs` return, with a single read of the database."""
         rows = self._db.read(_CLAIM_AND_NEEDS, uid, uid)
         records = [self._claim(row[:-1]) for row in rows if row[0] is not None]
+        if not records:
+            self._drop(uid)
         return (records[0] if records else None), {row[-1] for row in rows if row[0] is None}
 
     def claims(self) -> list[ClaimRecord]:
         """Return all readable records, by namespace and name; each of the others is reported once."""
         found = []
-        for row in self._db.read(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
+        rows = self._db.read(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
+        self._drop(*self._known.keys() - {row[0] for row in rows})  # another process has released them
+        for row in rows:
             try:
                 record = self._claim(row)
             except StoreError as error:  # one claim must not affect the others
@@ -234,21 +239,25 @@ class StateStore:
         return self._remember(*await self._db.write(write, lambda: then(record)))
 
     def _claim(self, row: Row) -> ClaimRecord | None:
-        """Return the record of a row, cached by row: an unchanged claim has the same row, and records are immutable."""
-        known = self._known.get(row)
-        if known is not None:
-            return known
+        """Return the record of a row; the same as before if the row is the same, since records are immutable."""
+        known = self._known.get(row[0])
+        if known is not None and known[0] == row:
+            return known[1]
         found = claim_of(row)
         if isinstance(found, CorruptRow):
+            self._drop(row[0])
             self._corrupt.add(found)
             return None
         return self._remember(row, found)
 
     def _remember(self, row: Row, record: ClaimRecord) -> ClaimRecord:
-        self._known[row] = record
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._known[record.uid] = row, record
         return record
+
+    def _drop(self, *uids: str) -> None:
+        """Forget the records of claims that have none any more: they may be large, and contain secrets."""
+        for uid in uids:
+            self._known.pop(uid, None)
 
     async def begin_release(self, known: ClaimRecord) -> None:
         """Mark the claim's record as being released, if it still exists and is intact.
@@ -278,6 +287,7 @@ class StateStore:
             _forget_claims(db, [uid, *misspelt])
 
         await self._db.write(write)
+        self._drop(uid, *misspelt)
 
     # -- epochs: numbers that increase across all claims and are never reused
 

@@ -161,8 +161,8 @@ def _validate_range(
     if default is None or bounds.min is None:
         given = {f"{path}.default": default, f"{where}.min": bounds.min}
         return [required(name, "required when validRange is defined") for name, value in given.items() if value is None]
-    errors = _validate_bounds(default, bounds, capacity, where, release)
     limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
+    errors = _validate_bounds(limits, capacity, where, release)
     amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
     in_thousandths = _FRACTIONS in release and not all(amount.is_whole for amount in amounts.values())
     unfit = {name: amount for name, amount in amounts.items() if in_thousandths and not _has_thousandths(amount)}
@@ -176,9 +176,10 @@ def _validate_range(
 
 
 def _validate_bounds(
-    default: Quantity, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, release: Release
+    limits: Mapping[str, Quantity], capacity: Quantity, path: str, release: Release
 ) -> list[FieldError]:
-    lowest, highest = bounds.min or Quantity(0), bounds.max
+    """Check the policy's default, min and, where there is one, max."""
+    default, lowest, highest = limits["default"], limits["min"], limits.get("max")
     named = release.has(Change.DEFAULTS_OUT_OF_RANGE_ARE_NAMED)
     errors = []
     if default < lowest:

@@ -14,9 +14,10 @@ from dra_kit.slices.planning import (
     DesiredPool,
     DesiredSlices,
     SlicePlan,
-    devices_without_all_taints,
     plan,
+    pools_beyond_one_slice,
     refused_slices,
+    taints_left_out,
     without_pools,
 )
 from tests.unit.kubernetes.resource.model_server import ModelServer
@@ -270,6 +271,16 @@ def test_counter_sets_and_devices_must_fit_one_slice_before_1_35(devices: int, s
         plan(desired, [], version=OLDEST)
 
 
+@pytest.mark.parametrize(("devices", "consumed", "fits"), [(32, 32, True), (33, 32, False), (1, 33, False)])
+def test_consumed_counters_must_fit_one_slice_before_1_35(devices: int, consumed: int, fits: bool) -> None:
+    counters = {f"c{i}": {"value": "1"} for i in range(consumed)}
+    consuming = _devices(devices, consumesCounters=[{"counterSet": "s0", "counters": counters}])
+    pool = _desired(*consuming, counter_sets=_counter_sets(1)).pools[0]
+
+    assert list(pools_beyond_one_slice([pool], OLDEST)) == ([] if fits else ["node-1"])
+    assert pools_beyond_one_slice([pool], DEFAULT) == {}
+
+
 def test_slices_have_the_limits_of_their_release() -> None:
     tainted = _devices(128, taints=[{"key": "example.com/hot", "effect": "NoSchedule"}] * 4)
 
@@ -299,7 +310,22 @@ def test_taints_that_a_release_does_not_accept_are_left_out(version: KubernetesV
     assert taints[: len(published)] == published
     assert len(taints) == (4 if version == OLDEST else 7)
     assert refused_slices(steps, (), version) == {}
-    assert devices_without_all_taints(_desired(device).pools[0], version) == (["d0"] if version == OLDEST else [])
+    left = taints_left_out(_desired(device).pools[0], version)
+    expected = ["none", "a4", "a5"] if version == OLDEST else []
+    assert [taint.key.removeprefix("example.com/") for taint in left.get("d0", ())] == expected
+
+
+def test_taints_of_health_then_those_that_evict_are_left_out_last() -> None:
+    taints = [{"key": f"example.com/own-{i}", "effect": "NoSchedule"} for i in range(4)]
+    taints += [{"key": "example.com/evicting", "effect": "NoExecute"}]
+    taints += [
+        {"key": f"example.com/{key}", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}
+        for key, effect in (("warm", "NoSchedule"), ("broken", "NoExecute"))
+    ]
+    steps = plan(_desired(*_devices(1, taints=taints)), [], version=OLDEST)
+
+    published = [taint.key.removeprefix("example.com/") for taint in steps.creates[0].spec.devices[0].taints]
+    assert published == ["own-0", "evicting", "warm", "broken"]
 
 
 def test_duplicate_pool_name_is_rejected() -> None:

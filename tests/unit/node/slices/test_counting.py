@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.inventory import Pool
+from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import Release
-from tests.unit.node.role import Node
+from dra_kit.slices.inventory import node_source, validate_inventory
+from tests.unit.node.drivers import driver
+from tests.unit.node.role import NODE, Node
 from tests.unit.node.slices.test_publication_pace import publish_pool, publishing
 
 COUNTED = dra.DeviceCounterConsumption(counter_set="oven", counters={"slots": "1"})
@@ -79,3 +81,32 @@ async def test_dry_run_is_skipped_for_published_or_unused_counters(node: Node) -
         assert asked() == 1
         await publisher.reconcile()
         assert asked() == 1
+
+
+async def test_a_pool_beyond_the_limits_of_counters_does_not_block_others(node: Node) -> None:
+    node.api._documents["/version"] = {"major": "1", "minor": "34"}
+    counters = {f"slot-{number}": "1" for number in range(32)}
+    uses_all = dra.DeviceCounterConsumption(counter_set="oven", counters=counters)
+
+    def inventory(parts: int, *others: str) -> Inventory[dra.Device]:
+        large = Pool(
+            name="large",
+            counter_sets=[dra.CounterSet(name="oven", counters=counters)],
+            devices=[dra.Device(name=f"part-{number}", consumes_counters=[uses_all]) for number in range(parts)],
+        )
+        made: Inventory[dra.Device] = Inventory(
+            pools=[large, *(Pool(name=name, devices=[dra.Device(name=name)]) for name in others)]
+        )
+        return validate_inventory(node_source(driver(), NODE), made, lambda name, rule: None)
+
+    async with publishing(node) as publisher:
+        publisher.publish(inventory(1))
+        await publisher.reconcile()
+        publisher.publish(inventory(33, "other"))
+        with pytest.raises(ConfigurationError, match=r"pool 'large' with 1056 counters consumed.*; split") as refused:
+            await publisher.reconcile()
+        assert refused.value.code == "counters-need-one-slice"
+        assert sorted(node.published()) == ["other", "part-0"]
+        node.api._documents["/version"] = {"major": "1", "minor": "35"}
+        await publisher.reconcile()
+    assert len(node.published()) == 34

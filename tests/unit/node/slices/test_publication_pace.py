@@ -283,9 +283,27 @@ async def test_taints_are_left_out_where_the_api_server_takes_four(
         assert published() == [taint.key for taint in taints[:4]]
         assert [vars(item)["devices"] for item in caplog.records if item.getMessage() == message] == ["pizza-0"]
         node.api._documents["/version"] = {"major": "1", "minor": "35"}
-        publisher._scope.invalidate()
         await publisher.reconcile()
     assert published() == [taint.key for taint in taints]
+
+
+async def test_each_change_of_the_taints_that_are_left_out_is_logged_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.api._documents["/version"] = {"major": "1", "minor": "34"}
+    own = [dra.DeviceTaint(key=f"example.com/{number}", effect="NoSchedule") for number in range(4)]
+    informing = dra.DeviceTaint(key="example.com/informing", effect="None")
+    broken = dra.DeviceTaint(key="example.com/broken", effect="NoExecute")
+
+    async with publishing(node) as publisher:
+        for taints in (own, [*own, broken]):
+            publish(publisher, dra.Device(name="a", taints=[informing]), dra.Device(name="b", taints=taints))
+            await publisher.reconcile()
+            await publisher.reconcile()
+    found = logged(caplog, "taints that this release of Kubernetes does not accept")
+    assert [vars(item)["devices"] for item in found] == ["a", "b"]
+    [spec] = node.slices()
+    assert "example.com/broken" in [taint["key"] for taint in spec["devices"][1]["taints"]]
 
 
 async def test_deleted_slices_are_not_cached(node: Node) -> None:

@@ -1,11 +1,13 @@
-"""The table of devices in use follows the records of claims."""
+"""The table of devices in use follows the records of claims, and so does what is in memory."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,3 +60,37 @@ def test_holders_of_a_device_match_the_records(steps: list[tuple[str, list[Devic
             asyncio.run(play(store))
         finally:
             store.close()
+
+
+def in_memory(uid: str) -> list[ClaimRecord]:
+    gc.collect()
+    return [item for item in gc.get_objects() if isinstance(item, ClaimRecord) and item.uid == uid]
+
+
+@pytest.mark.parametrize("by_another_process", [False, True])
+async def test_no_record_of_a_released_claim_is_in_memory(path: Path, by_another_process: bool) -> None:
+    store, other = StateStore(path), StateStore(path)
+    uid = f"released-by-another-{by_another_process}"
+    try:
+        await store.put_claim(
+            ClaimRecord(namespace="default", name="lunch", uid=uid, allocation="a", boot_id="b"),
+            epoch=store.epoch(),
+            then=written,
+        )
+        [known] = store.claims()
+        assert store.claim(uid) is known, "an unchanged record is read only once"
+        await store.begin_release(known)
+        del known
+        releasing = store.claim(uid)
+        assert releasing is not None
+        assert releasing.phase == "releasing"
+        assert {item.phase for item in in_memory(uid)} == {"releasing"}
+        del releasing
+        await (other if by_another_process else store).forget_claim(uid, first=written)
+        if by_another_process:
+            await store.forget_epoch(uid)  # the thread that writes holds what it has last written
+            assert store.claims() == []
+        assert in_memory(uid) == []
+    finally:
+        other.close()
+        store.close()
