@@ -230,7 +230,7 @@ class ClaimExplainer:
 
     def _errors(self, requests: Sequence[JudgedRequest], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
         """Yield the errors that stop the attempt, each kind once, with advice."""
-        errors = [judged.error for request in requests for judged in request.choices if judged.error is not None]
+        errors = [error for request in requests for error in request.errors]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         seen = set()
         for error in errors:

@@ -311,6 +311,11 @@ class JudgedRequest(Struct, frozen=True):
     name: str
     choices: tuple[JudgedChoice, ...]
 
+    @property
+    def errors(self) -> list[AllocationError]:
+        """The errors of its choices."""
+        return [choice.error for choice in self.choices if choice.error is not None]
+
 
 class NodeOutcome(Struct, frozen=True):
     """The allocator's verdict on a node: allocations of all claims, None if they do not fit, or an error."""
