@@ -116,7 +116,7 @@ def provisions(
     for resources, nodes in groups.items():
         claim = None
         if resources:
-            document = extended.claim_on(allocatable[nodes[0]] if nodes else {}, gates.version).document
+            document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
             metadata = document["metadata"]
             named_claim = {**document, "metadata": {**metadata, "name": f"{metadata['generateName']}*"}}
             claim = model_of_claim(named_claim, gates)
