@@ -321,7 +321,6 @@ class Scheduler:
                 claims,
                 classes,
                 self._devices,
-                version=self._devices.version,
                 namespaces=namespaces,
                 is_overdue=self._binder.is_overdue,
                 provide_resources=self._provide_resources or named,

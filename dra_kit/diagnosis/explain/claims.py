@@ -47,20 +47,23 @@ from dra_kit.diagnosis.explain.verdicts import (
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
-from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_values, request_alternatives
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_distinct_values, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
-from dra_kit.kubernetes.release import GATES
+from dra_kit.kubernetes.release import GATES, SUPPORTED
 from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
 
 _CLASSES: Final = 5
+_COMPARING: Final = next(version for version in SUPPORTED if compares_distinct_values(version))
+_DISTINCT: Final = "a constraint with distinctAttribute needs Kubernetes " + (
+    GATES["DRAConsumableCapacity"]._replace(known=_COMPARING.minor).need("DRAConsumableCapacity")
+)
 _ADVICE: Final = {
     "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
     "invalid-pools": "the driver publishes contradictory slices; kube-scheduler ignores that pool",
     "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
-    "constraint-unknown": "a constraint with distinctAttribute needs Kubernetes "
-    + GATES["DRAConsumableCapacity"].need("DRAConsumableCapacity"),
+    "constraint-unknown": _DISTINCT,
     "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
     "too-many-devices": "split the claim",
 }
@@ -227,7 +230,7 @@ class ClaimExplainer:
 
     def _errors(self, requests: Sequence[JudgedRequest], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
         """Yield the errors that stop the attempt, each kind once, with advice."""
-        errors = [judged.error for request in requests for judged in request.choices if judged.error is not None]
+        errors = [error for request in requests for error in request.errors]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         seen = set()
         for error in errors:
@@ -546,14 +549,14 @@ def caveats(cluster: ClusterView, claim: ResourceClaim, requests: Sequence[Judge
 
 def _without_effect(cluster: ClusterView, claim: ResourceClaim) -> Iterator[ClaimProblem]:
     """Yield the constraints that are stored, and accept all devices."""
-    if compares_values(cluster.gates):
+    if compares_distinct_values(cluster.gates.version):
         return
     for constraint in claim.spec.devices.constraints:
         if constraint.distinct_attribute is not None and constraint.match_attribute is None:
             yield ClaimProblem(
                 f"the constraint distinctAttribute {constraint.distinct_attribute} has no effect: kube-scheduler "
                 f"{cluster.gates.version} does not compare the values of devices",
-                "upgrade the cluster to Kubernetes 1.36, or to 1.35 with the feature gate DRAConsumableCapacity",
+                _DISTINCT,
             )
 
 

@@ -64,6 +64,8 @@ UNSCHEDULABLE: Final = "FailedScheduling"
 NOT_PREPARED: Final = "FailedPrepareDynamicResources"
 """Reason of the kubelet's Event on a pod whose devices it cannot prepare."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_BEFORE_NODES: Final = frozenset({"class-name-missing", "class-not-found", "request-unknown"})
+"""Kinds of errors that kube-scheduler finds before it looks at nodes (``PreFilter`` in ``dynamicresources.go``)."""
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
 
 
@@ -479,7 +481,9 @@ class UnscheduledPod:
     def _outcome(self, known: Sequence[ClaimExplanation], fitting: Sequence[str]) -> PodOutcome:
         if self._pod["spec"].get("schedulingGates") or any(claim.problem for claim in self._claims):
             return "waits"
-        if self._failures:  # an error of a node that is unsuitable anyway does not matter
+        errors = (error for each in known for request in each.requests for error in request.errors)
+        # another error does not matter on a node that is unsuitable anyway
+        if self._failures or any(error.kind in _BEFORE_NODES for error in errors):
             return "error"
         if fitting:
             if any(each.outcome == "evicted" for each in known):

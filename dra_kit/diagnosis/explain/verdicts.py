@@ -116,7 +116,7 @@ def provisions(
     for resources, nodes in groups.items():
         claim = None
         if resources:
-            document = extended.claim_on(allocatable[nodes[0]] if nodes else {}, gates.version).document
+            document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
             metadata = document["metadata"]
             named_claim = {**document, "metadata": {**metadata, "name": f"{metadata['generateName']}*"}}
             claim = model_of_claim(named_claim, gates)
@@ -310,6 +310,11 @@ class JudgedRequest(Struct, frozen=True):
 
     name: str
     choices: tuple[JudgedChoice, ...]
+
+    @property
+    def errors(self) -> list[AllocationError]:
+        """The errors of its choices."""
+        return [choice.error for choice in self.choices if choice.error is not None]
 
 
 class NodeOutcome(Struct, frozen=True):

@@ -26,7 +26,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import GATES, NEWEST, OLDEST, SUPPORTED, KubernetesVersion, Release
+from dra_kit.kubernetes.release import GATES, OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import (
@@ -48,7 +48,7 @@ from dra_kit.kubernetes.resource.new_object import (
     check_new_object,
     complete_new_object,
 )
-from dra_kit.kubernetes.resource.schema.types import StrictDecoding, decode
+from dra_kit.kubernetes.resource.schema.types import decode
 from dra_kit.kubernetes.resource.validation.pods import validate_pod_spec
 from dra_kit.kubernetes.scheduler.claims import IMPLICIT_RESOURCE
 from dra_kit.kubernetes.values.json import value_at
@@ -283,7 +283,7 @@ def _decode(made: LintedObject, body: Mapping[str, Any], known: ManifestKind) ->
     cleaned, problems = check_structure(body, type_name, made.version)
     made.problems += problems
     made.known = known
-    content = decode(cleaned, type_name, StrictDecoding(made.version, fields=NEWEST))  # gates decide about newer fields
+    content = decode(cleaned, type_name, made.version)
     made.content = complete_new_object(content, known, made.version)
     assert known.model is not None  # noqa: S101 - kinds of resource.k8s.io have one
     made.obj = known.model.model_validate(made.content)
@@ -437,14 +437,17 @@ def in_v1(manifest: LintedObject, version: str) -> tuple[Remedy, ...]:
     if not check_structure(body, f"resource/v1.{kind}", release)[1]:
         # true for v1beta2, for all classes, and for v1 content with an older apiVersion
         return (rewrite,)
-    if version not in _LIKE_V1BETA1 or check_structure(body, f"resource/v1beta1.{kind}", release)[1]:
+    cleaned, problems = check_structure(body, f"resource/v1beta1.{kind}", release)
+    if version not in _LIKE_V1BETA1 or problems:
         return ()
-    if check_structure(to_v1(dict(body), kind, V1BETA1), f"resource/v1.{kind}", release)[1]:
+    if check_structure(to_v1(cleaned, kind, V1BETA1), f"resource/v1.{kind}", release)[1]:
         return ()
     moves: list[Remedy] = []
     path = ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", *(() if kind == "ResourceSlice" else ("requests",)))
     items: Any = value_at(body, path) or ()
     for index, item in enumerate(items):
+        if item is None:  # an object without fields
+            continue
         where = f"{'.'.join(path)}[{index}]"
         if kind == "ResourceSlice":
             moves += [Unwrap(where, "basic")] if "basic" in item else []
@@ -634,7 +637,7 @@ def _is_reported(manifest: LintedObject, wrong: set[str], error: FieldError) -> 
         paths.add(error.path.replace(".resources.requests[", ".resources.limits["))
     if not wrong.isdisjoint(paths) or any(_is_below(error.path, path) for path in wrong):
         return True
-    if _ATTRIBUTE.search(error.path) and any(_is_below(one.path, error.path) for one in manifest.problems):
+    if _ATTRIBUTE.search(error.path) and any(_is_below(one.path, path) for one in manifest.problems for path in paths):
         return True  # its value is misspelt
     if error.kind is ErrorKind.REQUIRED:
         return any(is_misspelt(manifest.problems, path) for path in paths)

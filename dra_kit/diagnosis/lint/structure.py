@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from dra_kit.author.config_problems import short_json
-from dra_kit.kubernetes.release import NEWEST, SUPPORTED, KubernetesVersion
+from dra_kit.kubernetes.release import SUPPORTED, KubernetesVersion, Release
+from dra_kit.kubernetes.resource.conversion import GATED_FIELDS
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -36,8 +37,6 @@ _ELSEWHERE: Final = {
     "source": "since Kubernetes 1.31 its fields are in the entry itself",
 }
 _PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")
-_GATED: Final = "resource/"
-"""Begins the names of types all of whose newer fields depend on feature gates."""
 _MANY: Final = 20
 """Fields of a type from which on they are listed only if nothing else can be said."""
 _TRUTH: Final = {"true": True, "false": False}
@@ -138,8 +137,7 @@ def check_structure(
 ) -> tuple[Any, list[FieldProblem]]:
     """Return an object, or the part of it at a path, without nulls and invalid parts, and its structural problems.
 
-    Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored. Newer fields of
-    resource.k8s.io are accepted: all of them depend on feature gates, which an older release does not have.
+    Names of types are those of :mod:`dra_kit.kubernetes.resource.schema.types`. ``status`` is ignored.
     """
     check = _Check(version, [])
     return _cleaned(value, type_name, path, check, None), check.problems
@@ -200,8 +198,7 @@ def _item(value: Any, type_name: str, path: str, check: _Check, above: Level | N
 
 def _fields(value: Mapping[str, Any], level: Level, check: _Check) -> dict[str, Any]:
     made = {}
-    known = struct(level.type, NEWEST if level.type.startswith(_GATED) else level.version)
-    assert known is not None  # noqa: S101 - the table has no other types
+    known = level.known
     for key, item in value.items():
         where = level.field(key)
         if where == STATUS:
@@ -375,8 +372,8 @@ def _unknown(key: str, holder: Mapping[str, Any], level: Level) -> FieldProblem:
     sure: tuple[Remedy, ...] = ()
     if old := replacement(key, holder[key], level):
         wish = old
-    elif (since := _first_release(key, level.type)) is not None:
-        wish = f"it exists since Kubernetes {since}; remove it, or upgrade the cluster"
+    elif other := _of_another_release(key, level):
+        wish = other
     elif len(below) == 1:
         wish, instead = f"it belongs one level deeper: {below[0]}.{key}", f"{parent}{below[0]}.{key}"
         sure = _enclosed(parent.removesuffix("."), below[0], level, holder)
@@ -398,10 +395,17 @@ def _unknown(key: str, holder: Mapping[str, Any], level: Level) -> FieldProblem:
     return FieldProblem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
 
 
-def _first_release(key: str, type_name: str) -> KubernetesVersion | None:
-    """Return the first release in which a type has a field; None if none of them has."""
-    types = ((version, struct(type_name, version)) for version in SUPPORTED)
-    return next((version for version, known in types if known is not None and key in known.fields), None)
+def _of_another_release(key: str, level: Level) -> str:
+    """Return which releases have a field that this one does not have; empty if none has."""
+    types = ((version, struct(level.type, version)) for version in SUPPORTED)
+    having = [version for version, known in types if known is not None and key in known.fields]
+    if not having:
+        return ""
+    if having[-1] != SUPPORTED[-1]:
+        return f"it exists in Kubernetes {' to '.join(sorted({str(having[0]), str(having[-1])}))} only; remove it"
+    needed = (gates for gates, paths in GATED_FIELDS if level.kind and any(p.endswith(f".{key}") for p in paths))
+    flags = "".join(f" with --feature-gates={one}=true" for one in next(needed, ()) if one not in Release.of(having[0]))
+    return f"it exists since Kubernetes {having[0]}; remove it, or upgrade the cluster{flags}"
 
 
 def _placed(key: str, holder: Mapping[str, Any], level: Level) -> str:
@@ -539,7 +543,7 @@ def other_place(key: str, value: Any, level: Level) -> str:
     """Return where a field belongs that an object does not have; empty if that is unknown."""
     if _folded(key) in _USUAL:
         return _higher(key, value, level)
-    return _deeper(key, value, level) or _higher(key, value, level) or _elsewhere(key, value, level)
+    return _deeper(key, value, level) or _higher(key, value, level) or _deeper(key, value, level.root)
 
 
 def other_kind(key: str, value: Any, level: Level) -> str:
@@ -618,10 +622,6 @@ def _higher(key: str, value: Any, level: Level) -> str:
                 return f"it belongs higher: {above.field(name)}"
         above = above.above
     return ""
-
-
-def _elsewhere(key: str, value: Any, level: Level) -> str:
-    return _at(level.root, _candidates(key, value, level.root))
 
 
 def _candidates(key: str, value: Any, level: Level) -> Sequence[FieldPlace]:

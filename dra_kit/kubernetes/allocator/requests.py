@@ -370,13 +370,8 @@ class _DistinctScalars(_OfScalars):
 
 
 def compares_distinct_values(version: KubernetesVersion) -> bool:
-    """Return whether ``distinctAttribute`` has an effect in a release, if its allocator knows it at all."""
+    """Return whether ``distinctAttribute`` compares the values of devices in a release; else any two are distinct."""
     return version.has(Change.DISTINCT_VALUES_COMPARED)
-
-
-def compares_values(gates: AllocatorRules) -> bool:
-    """Return whether ``distinctAttribute`` compares the values of devices; otherwise any two devices are distinct."""
-    return compares_distinct_values(gates.version)
 
 
 class _DistinctFromLatest(Constraint):
@@ -392,7 +387,8 @@ class _DistinctFromLatest(Constraint):
         attribute = self._read(choice, device)
         if attribute is None:
             return False
-        values: frozenset[Any] = elements(attribute) if compares_values(self._gates) else frozenset({device.id})
+        compares = compares_distinct_values(self._gates.version)
+        values: frozenset[Any] = elements(attribute) if compares else frozenset({device.id})
         if any(not values.isdisjoint(others) for others in self._latest.values()):
             return False
         self._order.append(choice.request)

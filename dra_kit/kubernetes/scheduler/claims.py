@@ -65,8 +65,8 @@ class ExtendedResources(Struct, frozen=True):
         """
         return frozenset(resource for resource in self.providers if not allocatable.get(resource))
 
-    def claim_on(self, allocatable: Mapping[str, int], version: KubernetesVersion) -> ExtendedClaim:
-        """Return the claim that the pod needs on a node, from a scheduler of a release; see ``provided_on``."""
+    def claim_on(self, allocatable: Mapping[str, int]) -> ExtendedClaim:
+        """Return the claim that the pod needs on a node; see ``provided_on``."""
         provided = self.provided_on(allocatable)
         requests: list[dict[str, Any]] = []
         mappings: list[dict[str, str]] = []
@@ -82,7 +82,7 @@ class ExtendedResources(Struct, frozen=True):
                 "generateName": f"{name}-extended-resources-",
                 "namespace": namespace,
                 "annotations": {EXTENDED_CLAIM_ANNOTATION: "true"},
-                "ownerReferences": [pod_owner(self.pod, version)],
+                "ownerReferences": [pod_owner(self.pod, self.version)],
             },
             "spec": {"devices": {"requests": sorted(requests, key=lambda item: str(item["name"]))}},
         }

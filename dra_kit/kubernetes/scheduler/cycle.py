@@ -280,7 +280,6 @@ def schedule_pod(
     classes: Mapping[ObjectKey, ObjectView],
     allocator: DeviceAllocator,
     *,
-    version: KubernetesVersion,
     namespaces: Mapping[ObjectKey, ObjectView] = MappingProxyType({}),
     is_overdue: Callable[[ObjectView], bool] = lambda _: False,
     provide_resources: bool = True,
@@ -297,8 +296,7 @@ def schedule_pod(
         loads: all nodes with their pods.
         claims: all ResourceClaims, as the scheduler assumes them.
         classes: all DeviceClasses.
-        allocator: finds devices.
-        version: the release of the scheduler.
+        allocator: finds devices, as the scheduler of its release.
         namespaces: all Namespaces.
         is_overdue: whether the devices of an allocated claim exceeded their time to become ready.
         provide_resources: whether DeviceClasses provide extended resources (feature gate DRAExtendedResource).
@@ -311,11 +309,11 @@ def schedule_pod(
         needs = pod_claims_state(pod, claims, classes)
     except UnschedulableAndUnresolvable as error:
         brief = prefilter_message(str(error), loads, preemption=False)
-        text = prefilter_message(str(error), loads, no_remedy(version))
+        text = prefilter_message(str(error), loads, no_remedy(allocator.version))
         raise Unschedulable(text, plugins=[DYNAMIC_RESOURCES], brief=brief) from None
     affinity = pod_affinity(pod, loads, namespaces)
     extended = extended_resources(pod, classes.values(), allocator.version) if provide_resources else None
-    cycle = _Cycle(pod, needs, extended, allocator, affinity, version=version, is_overdue=is_overdue)
+    cycle = _Cycle(pod, needs, extended, allocator, affinity, is_overdue=is_overdue)
     if cycle.extended is not None:
         cycle.stale = next(
             (claim for claim in claims.values() if extended_claim_owner(claim) == pod["metadata"]["uid"]), None
@@ -339,7 +337,7 @@ def schedule_pod(
         return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, earlier)
     remedy = post_filter(pod, cycle.unavailable, cycle.stale)
     has_claims = bool(needs.pending or needs.allocated) or cycle.extended is not None
-    text = fit_message(rejections, no_remedy(version, claims=has_claims))
+    text = fit_message(rejections, no_remedy(allocator.version, claims=has_claims))
     raise Unschedulable(text, rejections=rejections, remedy=remedy, brief=filter_message(rejections))
 
 
@@ -400,7 +398,6 @@ class _Cycle:
         allocator: DeviceAllocator,
         affinity: PodAffinity,
         *,
-        version: KubernetesVersion,
         is_overdue: Callable[[ObjectView], bool],
     ) -> None:
         self._pod = pod
@@ -408,7 +405,6 @@ class _Cycle:
         self._requests = pod_requests(pod, allocator.version)
         self._allocator = allocator
         self._affinity = affinity
-        self._version = version
         self._attempts: dict[frozenset[str], tuple[list[ObjectView], AllocationAttempt, ExtendedClaim | None]] = {}
         self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
         self.extended: ExtendedResources | None = extended
@@ -442,7 +438,7 @@ class _Cycle:
             extended = None
             # if the pod has claims, an empty claim is created even if the node has all resources (1.37)
             if self.extended is not None and (provided or pending or self._needs.allocated):
-                extended = self.extended.claim_on(load.allocatable, self._version)
+                extended = self.extended.claim_on(load.allocatable)
                 pending.append(extended.document)
             self._attempts[provided] = pending, self._allocator.attempt(pending), extended
         return self._attempts[provided]

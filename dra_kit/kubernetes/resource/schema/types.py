@@ -198,13 +198,11 @@ class StrictDecoding(msgspec.Struct):
         version: the release that decodes: it reads quantities, and newer fields are unknown to it.
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         texts: the text of the objects in the document by path, for those that are stored unchanged.
-        fields: the release whose fields are known, if it is another one.
     """
 
     version: KubernetesVersion
     problems: list[str] = msgspec.field(default_factory=list)
     texts: Mapping[str, str] = msgspec.field(default_factory=dict)
-    fields: KubernetesVersion | None = None
 
 
 def decode(value: Any, type_name: str, reader: KubernetesVersion | StrictDecoding) -> Any:
@@ -235,7 +233,7 @@ def _decode(value: Any, type_name: str, path: str, strictness: StrictDecoding) -
         return _decode_list(value, type_name[len(LIST) :], path, strictness)
     if type_name.startswith(MAP):
         return _decode_map(value, type_name[len(MAP) :], path, strictness)
-    known = struct(type_name, strictness.fields or strictness.version)
+    known = struct(type_name, strictness.version)
     return value if known is None else _decode_struct(value, known, path, strictness)
 
 

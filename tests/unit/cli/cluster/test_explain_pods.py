@@ -53,6 +53,26 @@ def test_a_pod_whose_devices_are_on_nodes_that_do_not_take_it(tmp_path: Path) ->
     assert "✗ pod default/guest cannot be scheduled\n  nodes with devices for it are unsuitable" in text
 
 
+def test_a_class_that_does_not_exist_is_an_error_also_if_no_node_takes_the_pod(tmp_path: Path) -> None:
+    eater = pod("guest", claim="lunch", nodeSelector={"oven": "stone"})
+
+    code, text = explained(tmp_path, claim("lunch", device_class="pasta"), eater, what=("pod", "guest"))
+
+    assert code == 3
+    assert "DeviceClass pasta does not exist" in text
+    assert "no node is suitable" not in text
+
+
+def test_a_selector_that_fails_does_not_matter_if_no_node_takes_the_pod(tmp_path: Path) -> None:
+    failing = claim("lunch", 'device.attributes["dra.pizza"].nothing')
+    eater = pod("guest", claim="lunch", nodeSelector={"oven": "stone"})
+
+    code, text = explained(tmp_path, failing, eater, what=("pod", "guest"))
+
+    assert code == 3
+    assert "no node is suitable, regardless of devices" in text
+
+
 def test_a_pod_that_asks_for_a_node_that_does_not_exist(tmp_path: Path) -> None:
     code, text = explained(tmp_path, pod("guest", nodeSelector={"oven": "stone"}), what=("pod", "guest"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,3 +112,30 @@ def test_a_good_claim_with_some_values_replaced_is_still_checked(positions: list
         node, key = places[position % len(places)]
         node[key] = value
     checked(json.dumps(body, indent=1), SURROUNDINGS[1])
+
+
+V1BETA1 = {
+    "ResourceClaim": {"devices": {
+        "requests": [{"name": "a", "deviceClassName": "x"}, {"name": "b", "firstAvailable": [{"name": "c"}]}],
+        "constraints": [{"requests": ["a"], "matchAttribute": "a.b/c"}], "config": [{"requests": ["a"]}],
+    }},
+    "ResourceSlice": {
+        "driver": "a.b", "nodeName": "n0", "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d0", "basic": {"attributes": {"a": {"int": 1}}}}, {"name": "d1", "basic": {}}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", V1BETA1)
+@given(position=st.integers(0, 60))
+def test_null_anywhere_in_an_object_of_an_older_version_is_handled(kind: str, position: int) -> None:
+    spec = json.loads(json.dumps(V1BETA1[kind]))
+    body = {"apiVersion": "resource.k8s.io/v1beta1", "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    places: list[tuple[Any, Any]] = [(body, "spec")]
+    for node, key in places:
+        inner = node[key]
+        entries = inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+        places += [(inner, each) for each in entries]
+    node, key = places[position % len(places)]
+    node[key] = None
+    checked(json.dumps(body, indent=1), SURROUNDINGS[0])

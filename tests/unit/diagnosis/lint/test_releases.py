@@ -73,14 +73,15 @@ def test_a_problem_of_all_releases_is_reported_once_without_their_names() -> Non
 
 
 def test_a_gate_that_a_release_does_not_have_needs_an_upgrade() -> None:
-    (old,) = found(DERIVED, LintContext(release=OLD))
-    (newer,) = found(DERIVED, LintContext(release=Release.of(KubernetesVersion(1, 37))))
+    amounts = (
+        FRACTION.replace("'2'", "'6'").replace("500m", "'3'", 1).replace("min: 500m, step: 500m", "min: 0, step: 1500m")
+    )
+    (old,) = found(amounts, LintContext(release=Release.alpha(OLD.version)))
 
-    needed = f"derivedAttributes needs Kubernetes {GATES['DRADerivedAttributes'].need('DRADerivedAttributes')}"
-    assert old.message == newer.message
-    assert old.message.endswith(needed)
-    assert old.help == "upgrade the cluster to Kubernetes 1.37 or newer with --feature-gates=DRADerivedAttributes=true"
-    assert newer.help.startswith("start the API server with --feature-gates=DRADerivedAttributes=true")
+    assert old.help == (
+        "the feature gate DRAFractionalCapacityRange allows it: upgrade the cluster to Kubernetes 1.37 or newer with "
+        "--feature-gates=DRAFractionalCapacityRange=true"
+    )
 
 
 def test_a_gate_that_is_on_later_suggests_the_upgrade_or_the_gate() -> None:
@@ -302,6 +303,14 @@ SLICE = """
       pool: {name: node-1, generation: 1, resourceSliceCount: 1}
       devices: [{name: gpu-0, BODY}]
 """
+FRACTION = SLICE.replace(
+    "BODY",
+    "allowMultipleAllocations: true, capacity: {a: {value: '2', requestPolicy: "
+    "{default: 500m, validRange: {min: 500m, step: 500m}}}}",
+)
+MAPPED = SLICE.replace(
+    "BODY", "capacity: {m: {value: 1Gi}}, nodeAllocatableResourceMappings: {memory: {capacityKey: m}}"
+)
 ADMITTED = {
     "plain": PLAIN,
     "shared": SHARED,
@@ -312,11 +321,8 @@ ADMITTED = {
     "lists": device_class('device.driver == "a" && device.attributes["a"].b.includes("c")'),
     "negative count": claim("deviceClassName: gpu\ncount: -1"),
     "taints": SLICE.replace("BODY", "taints: [{key: a, effect: NoSchedule}]"),
-    "fraction": SLICE.replace(
-        "BODY",
-        "allowMultipleAllocations: true, capacity: {a: {value: '2', requestPolicy: "
-        "{default: 500m, validRange: {min: 500m, step: 500m}}}}",
-    ),
+    "fraction": FRACTION,
+    "mapped": MAPPED,
     "binding": SLICE.replace("BODY", "bindingConditions: [a], bindingFailureConditions: [b]"),
 }
 
@@ -329,7 +335,7 @@ async def test_the_verdict_is_that_of_the_api_server_of_the_release(release: Rel
             document = yaml.safe_load(textwrap.dedent(text))
             [judged] = objects_on_releases([SourceFile("a.yaml", textwrap.dedent(text))], [release])
             plural = PLURALS.get(document["kind"], "resourceslices")
-            path = f"/apis/{document['apiVersion']}/{plural}"
+            path = f"/apis/{document['apiVersion']}/{plural}?fieldValidation=Strict"
             async with session.post(path, json={**document, "metadata": {"generateName": "a-"}}) as answer:
                 stored: dict[str, Any] = await answer.json(content_type=None) if answer.status == 201 else {}
             verdict = "no" if not stored else "yes" if _contains(stored["spec"], document["spec"]) else "drops"
@@ -365,6 +371,54 @@ def test_a_field_of_a_later_release_is_unknown_and_names_it() -> None:
     assert old.help == "it exists since Kubernetes 1.36; remove it, or upgrade the cluster"
     assert found(GROUPED, LintContext(release=NEW)) == []
     assert verdicts(GROUPED) == ["no", "no", "yes", "yes", "yes"]
+
+
+LISTED = SLICE.replace("BODY", "attributes: {a: {strings: [b]}}")
+CLASSED = TAINT_RULE.replace("/v1", "/v1alpha3").replace("driver: gpu.example.com", "deviceClassName: gpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "alpha"),
+    [
+        (DERIVED, ["no", "no", "no", "drops", "drops"], ["no", "no", "no", "yes", "yes"]),
+        (LISTED, ["no"] * 5, ["no", "no", "yes", "yes", "yes"]),
+        (MAPPED, ["no", "no", "drops", "no", "no"], ["no", "no", "yes", "no", "no"]),
+        (CLASSED, ["no"] * 5, ["yes", "no", "no", "no", "no"]),
+    ],
+    ids=["derived", "list", "only in 1.36", "only in 1.34"],
+)
+def test_a_field_is_known_to_the_releases_that_have_it(text: str, answers: list[str], alpha: list[str]) -> None:
+    assert verdicts(text) == answers
+    assert verdicts(text, [Release.alpha(release.version) for release in RELEASES]) == alpha
+
+
+def unknown(text: str, release: Release) -> list[tuple[str, str]]:
+    findings = found(text, LintContext(release=release))
+    return [(one.message, one.help) for one in findings if one.rule == "unknown-field"]
+
+
+def test_an_unknown_field_names_the_releases_that_have_it_and_its_gate() -> None:
+    later = "it exists since Kubernetes 1.37; remove it, or upgrade the cluster with "
+
+    assert unknown(DERIVED, OLD) == [
+        ("unknown field derivedAttributes", f"{later}--feature-gates=DRADerivedAttributes=true")
+    ]
+    for release in (OLD, RELEASES[1], NEW):
+        assert unknown(MAPPED, release) == [
+            ("unknown field nodeAllocatableResourceMappings", "it exists in Kubernetes 1.36 only; remove it")
+        ]
+    assert unknown(CLASSED, RELEASES[1]) == [
+        ("unknown field deviceClassName", "it exists in Kubernetes 1.34 only; remove it")
+    ]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_an_attribute_with_an_unknown_field_is_one_problem(version: str) -> None:
+    text = LISTED if version == "v1" else LISTED.replace("/v1", "/v1beta1").replace("attributes", "basic: {attributes")
+    text = text if version == "v1" else text.replace("}}}", "}}}}")
+    findings = found(text, LintContext(release=OLD))
+
+    assert [one.rule for one in findings if one.level == "error"] == ["unknown-field"]
 
 
 def test_what_is_known_instead_of_an_unknown_field_is_what_the_release_has() -> None:

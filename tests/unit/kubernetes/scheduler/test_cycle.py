@@ -57,8 +57,7 @@ class Cluster:
 
     def place(self, asking: Object, **options: Any) -> Placement:
         loads = node_loads(self.nodes, self.placed, KnownRequests(DEFAULT))
-        version = self.devices.version
-        return schedule_pod(asking, loads, self.claims, CLASSES, self.devices, version=version, **options)
+        return schedule_pod(asking, loads, self.claims, CLASSES, self.devices, **options)
 
     def hold(self, placement: Placement) -> list[str]:
         """Apply a placement; return the names of the devices."""

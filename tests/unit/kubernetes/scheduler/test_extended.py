@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kubernetes.release import DEFAULT
+from dra_kit.kubernetes.release import DEFAULT, OLDEST, KubernetesVersion
 from dra_kit.kubernetes.scheduler.claims import ExtendedResources, extended_resources
 
 Object = dict[str, Any]
@@ -34,12 +34,12 @@ def extended_of(pod: Object) -> ExtendedResources:
 
 def asked_of(pod: Object, allocatable: dict[str, int]) -> dict[str, int]:
     """Return the number of devices by request."""
-    requests = extended_of(pod).claim_on(allocatable, DEFAULT).document["spec"]["devices"]["requests"]
+    requests = extended_of(pod).claim_on(allocatable).document["spec"]["devices"]["requests"]
     return {item["name"]: item["exactly"]["count"] for item in requests}
 
 
 def mappings_of(pod: Object) -> list[tuple[str, str]]:
-    return [(item["containerName"], item["requestName"]) for item in extended_of(pod).claim_on({}, DEFAULT).mappings]
+    return [(item["containerName"], item["requestName"]) for item in extended_of(pod).claim_on({}).mappings]
 
 
 def test_pod_without_class_resources_has_no_extended_resources() -> None:
@@ -54,7 +54,7 @@ def test_device_plugin_of_node_takes_precedence(allocatable: dict[str, int], pro
     extended = extended_of(pod(container("a", 1)))
 
     assert extended.provided_on(allocatable) == provided
-    assert extended.claim_on(allocatable, DEFAULT).resources == provided
+    assert extended.claim_on(allocatable).resources == provided
     assert asked_of(pod(container("a", 1)), allocatable) == ({"container-0-request-1": 1} if provided else {})
 
 
@@ -93,3 +93,14 @@ def test_sidecar_has_own_devices() -> None:
 
     assert asked_of(guest, {}) == {"container-0-request-1": 1, "container-2-request-1": 1}
     assert ("late", "container-2-request-1") in mappings_of(guest)
+
+
+@pytest.mark.parametrize(("version", "blocks"), [(OLDEST, True), (DEFAULT, False)])
+def test_the_claim_is_that_of_the_release_for_which_the_resources_were_read(
+    version: KubernetesVersion, blocks: bool
+) -> None:
+    extended = extended_resources(pod(container("a", 1)), CLASSES, version)
+
+    assert extended is not None
+    [owner] = extended.claim_on({}).document["metadata"]["ownerReferences"]
+    assert ("blockOwnerDeletion" in owner) == blocks
