@@ -23,7 +23,7 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     SERVICE_ACCOUNTS,
 )
-from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.claims import ClaimExplainer, evicts
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.explain.verdicts import PodExplanation
@@ -232,7 +232,7 @@ class VerdictComparison:
             fate = fates.get((world.name, world.pods[number]["metadata"]["name"]), _GONE) or _UNDECIDED
             self.judged += 1
             self.placed += bool(fate.node)
-            if not _agree(explanation, fate):
+            if not _agree(explanation, fate, documents):
                 found.append(Disagreement(explanation.name, explanation, fate.text, documents))
         return found
 
@@ -246,7 +246,7 @@ class VerdictComparison:
                     explanation, documents = _explained(after, world, pod)
                     self.judged += 1
                     fate = _fate(pod) or _UNDECIDED
-                    if not _agree(explanation, fate):
+                    if not _agree(explanation, fate, documents):
                         found.append(Disagreement(explanation.name, explanation, fate.text, documents))
         return found
 
@@ -267,10 +267,15 @@ def _explained(found: ClusterDocuments, world: StillWorld, pod: Any) -> tuple[Po
     return explain_pod(ClaimExplainer(documents.cluster()), {**pod, "metadata": metadata}), documents
 
 
-def _agree(explained: PodExplanation, fate: _Fate) -> bool:
-    """Return whether the scheduler did with a pod what could be expected from its explanation."""
+def _agree(explained: PodExplanation, fate: _Fate, documents: ClusterDocuments) -> bool:
+    """Return whether the scheduler did with a pod what could be expected from its explanation.
+
+    A pod that fits several nodes, and is evicted on some of them, may be evicted.
+    """
     if fate is _GONE:
-        return explained.outcome == "evicted"
+        known = (claim.explanation for claim in explained.claims if claim.explanation is not None)
+        cluster = documents.cluster()
+        return any(evicts(cluster, outcome) for each in known for outcome in each.fitting_nodes)
     if fate.node:
         return explained.outcome not in {"error", "waits"} and fate.node in explained.fitting
     return explained.outcome in (_WAITING if fate is _UNDECIDED else _UNPLACED | _WAITING)
