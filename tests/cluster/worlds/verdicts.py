@@ -277,7 +277,7 @@ def _agree(explained: PodExplanation, fate: _Fate, documents: ClusterDocuments) 
         cluster = documents.cluster()
         return any(evicts(cluster, outcome) for each in known for outcome in each.fitting_nodes)
     if fate.node:
-        return explained.outcome not in {"error", "waits"} and fate.node in explained.fitting
+        return explained.outcome not in {"error", "waits", "evicted"} and fate.node in explained.fitting
     return explained.outcome in (_WAITING if fate is _UNDECIDED else _UNPLACED | _WAITING)
 
 
