@@ -132,8 +132,8 @@ class Change(Enum):
     """CEL estimates ``flatten`` with a negative depth as unbounded; before, as free."""
     EMPTY_TEXT_HAS_NO_ITEMS = auto()
     """``exists_one`` of an empty string is false; before, it was an error."""
-    INCLUDES_IN_NEW_EXPRESSIONS = auto()
-    """The API server admits ``includes`` in new expressions without the gate DRAListTypeAttributes."""
+    INCLUDES_IS_IN_THE_BASE = auto()
+    """``includes`` exists without the gate, and in policies, in stored expressions; in new ones a release later."""
     MASKS_OF_NETWORKS = auto()
     """``isMask()`` of a CIDR exists in stored expressions; in new ones since the release after that."""
     NEGATIVE_AMOUNTS_FAIL = auto()
@@ -303,7 +303,7 @@ _CHANGED: Final = {
     Change.PARTS_OF_URLS_HAVE_A_SIZE: 38,
     Change.NEGATIVE_DEPTHS_ARE_UNBOUNDED: 38,
     Change.EMPTY_TEXT_HAS_NO_ITEMS: 38,
-    Change.INCLUDES_IN_NEW_EXPRESSIONS: 38,
+    Change.INCLUDES_IS_IN_THE_BASE: 37,
     Change.MASKS_OF_NETWORKS: 38,
     Change.NEGATIVE_AMOUNTS_FAIL: 38,
     Change.SHARES_BLOCK_WHOLE_DEVICES: 38,

@@ -52,6 +52,7 @@ from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.release import GATES, SUPPORTED
 from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
+from dra_kit.kubernetes.scheduler.controllers import protects
 from dra_kit.text import counted, did_you_mean
 
 _CLASSES: Final = 5
@@ -603,15 +604,15 @@ def evicting_taints(cluster: ClusterView, claim: ResourceClaim) -> Iterator[Clai
 def evictions(cluster: ClusterView, results: Iterable[DeviceRequestAllocationResult]) -> Iterator[ClaimProblem]:
     """Yield the allocated devices for which pods are evicted.
 
-    A toleration without an effect lets kube-scheduler allocate a device with a taint NoExecute, and does not prevent
-    the eviction (Kubernetes 1.37, ``pkg/controller/devicetainteviction``).
+    A toleration without an effect lets kube-scheduler allocate a device with a taint NoExecute; before Kubernetes 1.38,
+    it does not prevent the eviction (``pkg/controller/devicetainteviction``).
     """
     if not cluster.gates.device_taints:
         return
     for result in results:
         for taint, rule in _taints(cluster, DeviceID(result.driver, result.pool, result.device)):
             accepted = [each for each in result.tolerations if tolerates(each, taint)]
-            if any(each.effect == _NO_EXECUTE for each in accepted):
+            if any(protects(each, taint, cluster.gates.version) for each in accepted):
                 continue
             shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{_NO_EXECUTE}"
             by = f" (by DeviceTaintRule {rule})" if rule else ""

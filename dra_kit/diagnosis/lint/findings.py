@@ -245,7 +245,7 @@ GROUPS: Final[dict[str, tuple[Rule, ...]]] = {
             "A constraint names an attribute without its domain.",
             "the full name, if devices have only one",
         ),
-        _note("toleration-without-effect", "A toleration names no effect: it does not protect from eviction."),
+        _note("toleration-without-effect", "A toleration names no effect: before 1.38, it does not prevent eviction."),
         _warning("all-devices-twice", "A request asks for all devices of a class, and another one for some."),
         _warning("zero-count", "A request has count 0, which the API server reads as 1."),
         _warning("feature-gate", "A field is dropped, or has no effect, where its feature gate is off."),

@@ -20,6 +20,7 @@ from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.config import CONFIG_FIELDS, base_request
 from dra_kit.kubernetes.resource.matching import tolerates
 from dra_kit.kubernetes.resource.validation.claims import REQUESTS_MAX
+from dra_kit.kubernetes.scheduler.controllers import protects
 from dra_kit.kubernetes.values.json import value_at
 from dra_kit.text import suggest_names
 
@@ -273,7 +274,7 @@ def count_problems(manifest: LintedObject, surroundings: LintContext) -> Iterato
 def toleration_problems(
     manifest: LintedObject, surroundings: LintContext, evicting: Sequence[v1.DeviceTaint]
 ) -> Iterator[FieldProblem]:
-    """Yield tolerations without effect, which the eviction controller of Kubernetes 1.37 does not take for NoExecute.
+    """Yield tolerations without effect where the eviction controller of the release does not take them for NoExecute.
 
     Args:
         manifest: the object.
@@ -283,7 +284,8 @@ def toleration_problems(
     known = surroundings.advertised.evicting_taints if surroundings.advertised is not None else ()
     for body in written_choices(manifest):
         for index, toleration in enumerate(body.asked.tolerations):
-            if toleration.effect:
+            any_taint = v1.DeviceTaint(key=toleration.key or "any", value=toleration.value, effect="NoExecute")
+            if toleration.effect or protects(toleration, any_taint, surroundings.release.version):
                 continue
             path = f"{body.path}.tolerations[{index}]"
             wish = f"name the effect: {_with_effect(toleration)}, and another toleration for NoSchedule"

@@ -450,9 +450,7 @@ class AdmissionEnvironment(Struct, frozen=True):
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """Return the signatures of a function."""
         name = function.removeprefix(".")
-        if name == "includes" or not is_known(name, self.version, stored=self.stored):
-            return ()
-        return all_functions().get(name, ())
+        return all_functions().get(name, ()) if is_known(name, self.version, stored=self.stored) else ()
 
 
 def to_cel_value(value: Any) -> Any:

@@ -97,12 +97,9 @@ class DeviceEnvironment(Struct, frozen=True):
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """Return the signatures of a function; empty if it does not exist."""
         function = function.removeprefix(".")
-        if function == "includes" and not (
-            self.version.has(Change.INCLUDES_EXISTS)
-            and (self.list_type_attributes or self.version.has(Change.INCLUDES_IN_NEW_EXPRESSIONS))
-        ):
-            return ()
-        return functions().get(function, ()) if is_known(function, self.version, stored=self.stored) else ()
+        gated = function == "includes" and self.list_type_attributes and self.version.has(Change.INCLUDES_EXISTS)
+        known = gated or is_known(function, self.version, stored=self.stored)
+        return functions().get(function, ()) if known else ()
 
 
 def is_known(function: str, version: KubernetesVersion, *, stored: bool) -> bool:
@@ -110,6 +107,8 @@ def is_known(function: str, version: KubernetesVersion, *, stored: bool) -> bool
     compiler = version if stored else version.before  # the API server compiles new expressions for the release before
     if function in _OF_LISTS:
         return compiler.has(Change.LISTS_HAVE_FUNCTIONS)
+    if function == "includes":
+        return compiler.has(Change.INCLUDES_IS_IN_THE_BASE)
     return function != "isMask" or compiler.has(Change.MASKS_OF_NETWORKS)
 
 

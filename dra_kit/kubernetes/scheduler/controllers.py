@@ -340,12 +340,11 @@ def _eviction_time(
     if taint.get("effect") != NO_EXECUTE:
         return None
     added = dt.datetime.fromisoformat(taint.get("timeAdded", "1970-01-01T00:00:00Z"))
-    protecting = {NO_EXECUTE, ""} if release.has(Change.TOLERATIONS_WITHOUT_EFFECT_PROTECT) else {NO_EXECUTE}
     accepted = DeviceTaint.model_validate(taint)
     patience = [
         item.toleration_seconds
         for item in map(DeviceToleration.model_validate, tolerations)
-        if item.effect in protecting and tolerates(item, accepted)
+        if protects(item, accepted, release.version)
     ]
     if not patience:
         return added
@@ -353,6 +352,12 @@ def _eviction_time(
     if len(seconds) < len(patience):
         return None  # a toleration without a time limit wins over limited ones
     return added + dt.timedelta(seconds=max(min(seconds), 0) / time_scale)
+
+
+def protects(toleration: DeviceToleration, taint: DeviceTaint, version: KubernetesVersion) -> bool:
+    """Return whether a toleration prevents or delays the eviction for a taint with the effect NoExecute."""
+    effects = {NO_EXECUTE, ""} if version.has(Change.TOLERATIONS_WITHOUT_EFFECT_PROTECT) else {NO_EXECUTE}
+    return toleration.effect in effects and tolerates(toleration, taint)
 
 
 def rule_condition(

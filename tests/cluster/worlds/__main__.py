@@ -61,9 +61,11 @@ async def _compare(options: argparse.Namespace) -> int:
         disagreements = await comparison.compare(options.seed, numbers)
     for disagreement in disagreements:
         print(disagreement)
+    for message in comparison.refused:
+        print(f"refused: {message}")
     print(
-        f"Kubernetes {version}, seed {options.seed}: {len(numbers)} worlds, {comparison.judged} verdicts, "
-        f"{comparison.placed} pods placed, {len(disagreements)} disagreements"
+        f"Kubernetes {version}, seed {options.seed}: {len(numbers)} worlds, {len(comparison.refused)} objects refused, "
+        f"{comparison.judged} verdicts, {comparison.placed} pods placed, {len(disagreements)} disagreements"
     )
     return 1 if disagreements else 0
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from dra_kit.kubernetes.release import KubernetesVersion, Release
+from dra_kit.sandbox.control_plane import ControlPlane
 from tests.cluster.plane import Plane
 from tests.cluster.worlds.difference import describe
 from tests.cluster.worlds.play import play, proxied, real_plane, same
 from tests.cluster.worlds.search import generated
+from tests.cluster.worlds.still import still_world
 from tests.cluster.worlds.verdicts import VerdictComparison
 
 WORLDS = int(os.environ.get("WORLDS", "50"))
@@ -50,3 +53,17 @@ async def test_explain_foresees_the_verdicts_of_the_scheduler(plane_of_release: 
     assert not disagreements, "\n".join(map(str, disagreements))
     assert comparison.judged > 2 * STILL_WORLDS
     assert comparison.placed > STILL_WORLDS // 2
+    assert len(comparison.refused) <= STILL_WORLDS  # of about ten objects in each world
+
+
+async def test_no_verdict_is_confirmed_by_a_scheduler_that_decides_nothing() -> None:
+    release = Release.of(KubernetesVersion.parse("1.37"))
+    world = still_world(SEED, 0, "w0", release)
+    async with ControlPlane(release=release) as plane:
+        plane.hold()
+        client = await plane.connect("worlds")
+        comparison = VerdictComparison(plane.credentials(), client, release, "w", patience=0.0)
+
+        disagreements = await comparison.play([replace(world, pods=world.pods[:1])])
+
+    assert {each.pod: each.real for each in disagreements} == {"w0/p0": "has not decided"}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -22,7 +23,7 @@ from dra_kit.client.resources import (
     RESOURCE_SLICES,
     SERVICE_ACCOUNTS,
 )
-from dra_kit.diagnosis.explain.claims import ClaimExplainer
+from dra_kit.diagnosis.explain.claims import ClaimExplainer, evicts
 from dra_kit.diagnosis.explain.cluster import ClusterDocuments
 from dra_kit.diagnosis.explain.pods import explain_pod
 from dra_kit.diagnosis.explain.verdicts import PodExplanation
@@ -43,6 +44,10 @@ _LOOK_SECONDS: Final = 0.5
 _QUIET_SECONDS: Final = 3.0
 """After so long without a change of a pod or claim, the scheduler has nothing to do."""
 _PATIENCE_SECONDS: Final = 180.0
+_WAITING: Final = frozenset({"waits"})
+"""The outcome of pods that the scheduler does not try."""
+_UNPLACED: Final = frozenset({"error", "does-not-fit"})
+"""Outcomes of pods that the scheduler tries, and finds no node for."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class VerdictComparison:
         client: of the same server.
         release: of the cluster.
         run: begins the names of the worlds; the cluster has no objects of such names.
+        patience: seconds that the scheduler has for its decisions on the pods of one round.
 
     Attributes:
         judged: how many verdicts were compared.
@@ -92,11 +98,20 @@ class VerdictComparison:
         refused: objects that the API server refused, with its message.
     """
 
-    def __init__(self, credentials: Credentials, client: Client, release: Release, run: str) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        client: Client,
+        release: Release,
+        run: str,
+        *,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._credentials = credentials
         self._client = client
         self._release = release
         self._run = run
+        self._patience: float = patience
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self.judged = 0
         self.placed = 0
@@ -165,22 +180,35 @@ class VerdictComparison:
                     return
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _quiet(self, created: Collection[tuple[str, str]] = ()) -> None:
+    async def _quiet(self, created: Mapping[tuple[str, str], str] = MappingProxyType({})) -> None:
         """Wait until nothing is decided any more, and the scheduler has decided on all pods that were created.
 
-        A pod that nothing is decided on waits for a claim that does not come.
+        It never decides on a pod that waits for a claim, and has longer for the first sign that it does. At the end of
+        its time, a pod that it should have decided on counts as undecided.
+
+        Args:
+            created: what ``explain`` says of each of these pods.
+
+        Raises:
+            TimeoutError: things still change long after that time.
         """
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._patience
+        async with asyncio.timeout(self._patience + _PATIENCE_SECONDS):
             before: object = None
             quiet = 0.0
-            while quiet < _QUIET_SECONDS:
+            waiting = True
+            while quiet < _QUIET_SECONDS or waiting:
                 await asyncio.sleep(_LOOK_SECONDS)
                 pods, claims = await asyncio.gather(self._client.list(PODS), self._client.list(RESOURCE_CLAIMS))
                 fates = {_key(pod): _fate(pod) for pod in pods.items}
                 states = {_key(claim): _allocated(claim) for claim in claims.items}
                 now = {key: fate.node if fate else None for key, fate in fates.items()}, states
-                waiting = any(fates.get(key, _GONE) is None for key in created)
-                quiet = quiet + _LOOK_SECONDS / (4 if waiting else 1) if now == before else 0.0
+                late = clock() > end
+                undecided = {outcome for key, outcome in created.items() if fates.get(key, _GONE) is None}
+                waiting = not late and not undecided <= _WAITING
+                slowly = undecided and not late
+                quiet = quiet + _LOOK_SECONDS / (4 if slowly else 1) if now == before else 0.0
                 before = now
 
     async def _round(self, worlds: Sequence[StillWorld], number: int) -> list[Disagreement]:
@@ -193,7 +221,9 @@ class VerdictComparison:
                 await self._client.create(PODS, world.pods[number], world.name)
 
         await asyncio.gather(*map(create, worlds))
-        names = {(world.name, world.pods[number]["metadata"]["name"]) for world in worlds}
+        names = {
+            (world.name, world.pods[number]["metadata"]["name"]): explained[world.name][0].outcome for world in worlds
+        }
         await self._quiet(names)
         fates = {_key(pod): _fate(pod) for pod in (await self._client.list(PODS)).items if _key(pod) in names}
         found = []
@@ -202,7 +232,7 @@ class VerdictComparison:
             fate = fates.get((world.name, world.pods[number]["metadata"]["name"]), _GONE) or _UNDECIDED
             self.judged += 1
             self.placed += bool(fate.node)
-            if not _agree(explanation, fate):
+            if not _agree(explanation, fate, documents):
                 found.append(Disagreement(explanation.name, explanation, fate.text, documents))
         return found
 
@@ -216,7 +246,7 @@ class VerdictComparison:
                     explanation, documents = _explained(after, world, pod)
                     self.judged += 1
                     fate = _fate(pod) or _UNDECIDED
-                    if not _agree(explanation, fate):
+                    if not _agree(explanation, fate, documents):
                         found.append(Disagreement(explanation.name, explanation, fate.text, documents))
         return found
 
@@ -237,13 +267,18 @@ def _explained(found: ClusterDocuments, world: StillWorld, pod: Any) -> tuple[Po
     return explain_pod(ClaimExplainer(documents.cluster()), {**pod, "metadata": metadata}), documents
 
 
-def _agree(explained: PodExplanation, fate: _Fate) -> bool:
-    """Return whether the scheduler did with a pod what could be expected from its explanation."""
+def _agree(explained: PodExplanation, fate: _Fate, documents: ClusterDocuments) -> bool:
+    """Return whether the scheduler did with a pod what could be expected from its explanation.
+
+    A pod that fits several nodes, and is evicted on some of them, may be evicted.
+    """
     if fate is _GONE:
-        return explained.outcome == "evicted"
+        known = (claim.explanation for claim in explained.claims if claim.explanation is not None)
+        cluster = documents.cluster()
+        return any(evicts(cluster, outcome) for each in known for outcome in each.fitting_nodes)
     if fate.node:
-        return explained.outcome not in {"error", "waits"} and fate.node in explained.fitting
-    return explained.outcome in {"error", "waits", "does-not-fit"}
+        return explained.outcome not in {"error", "waits", "evicted"} and fate.node in explained.fitting
+    return explained.outcome in (_WAITING if fate is _UNDECIDED else _UNPLACED | _WAITING)
 
 
 def _key(pod: ObjectView) -> tuple[str, str]:

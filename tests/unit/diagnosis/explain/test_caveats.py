@@ -45,6 +45,14 @@ def test_toleration_without_effect_gets_the_device_and_no_pod_keeps_it() -> None
     assert found.remedies[0].startswith("with effect: NoExecute in the toleration of example.com/flaky")
 
 
+def test_toleration_without_effect_keeps_the_device_since_1_38() -> None:
+    gates = AllocatorRules.of(Release.parse("1.38"))
+
+    found = explain(cluster(slice_of(pizza("a", taints=[FLAKY])), gates=gates), tolerating())
+
+    assert (found.outcome, found.blockers) == ("fits", ())
+
+
 def test_toleration_with_effect_keeps_the_device() -> None:
     found = explain(cluster(slice_of(pizza("a", taints=[FLAKY]))), tolerating(effect="NoExecute"))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from dra_kit.diagnosis.lint.devices import LintContext
+from dra_kit.kubernetes.release import Release
 from tests.unit.diagnosis.lint.texts import KNOWN, advertised, claim, found, rules
 
 RULE = """
@@ -98,6 +101,13 @@ def test_a_toleration_without_effect_does_not_protect_from_a_known_taint() -> No
     assert rules(TOLERANT, KNOWN) == ["toleration-without-effect"]
     rule = RULE.replace("{SPEC}", "{deviceSelector: {driver: d.example.com}, taint: {key: a/b, effect: NoExecute}}")
     assert rules(f"{rule}---\n{TOLERANT}") == ["evicted-pod"]
+
+
+def test_a_toleration_without_effect_protects_since_1_38() -> None:
+    known = advertised([{"taints": [{"key": "a/b", "effect": "NoExecute"}]}])
+
+    assert rules(TOLERANT, replace(known, release=Release.parse("1.38"))) == []
+    assert rules(TOLERANT, LintContext(Release.parse("1.38"))) == []
 
 
 def test_a_toleration_with_effect_is_fine() -> None:

@@ -24,7 +24,7 @@ from dra_kit.kubernetes.cel.functions.authorization import (
 )
 from dra_kit.kubernetes.cel.program import compile_selector
 from dra_kit.kubernetes.cel.values import StringMapValue
-from dra_kit.kubernetes.release import DEFAULT
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 
 
 class Asked:
@@ -57,7 +57,6 @@ def one(expression: str, **more: Any) -> dict[str, Any]:
     "expression",
     [
         "cel.bind(x, 1, x == 1)",
-        "[1].includes(1)",
         "math.greatest(1, 2) == 2",
         "device.driver == ''",
         "request.uid == ''",
@@ -66,6 +65,19 @@ def one(expression: str, **more: Any) -> dict[str, Any]:
 def test_policies_lack_functions_of_devices(expression: str) -> None:
     with pytest.raises(CelCompileError):
         AdmissionExpression(expression, AdmissionEnvironment(DEFAULT))
+
+
+@pytest.mark.parametrize(("release", "stored"), [("1.36", True), ("1.37", False)])
+def test_policies_lack_includes_of_a_later_compiler(release: str, stored: bool) -> None:
+    environment = AdmissionEnvironment(KubernetesVersion.parse(release), stored=stored)
+
+    with pytest.raises(CelCompileError, match="undeclared reference to 'includes'"):
+        AdmissionExpression("[1].includes(1)", environment)
+
+
+@pytest.mark.parametrize(("release", "stored"), [("1.37", True), ("1.38", False)])
+def test_policies_have_includes(release: str, stored: bool) -> None:
+    AdmissionExpression("[1].includes(1)", AdmissionEnvironment(KubernetesVersion.parse(release), stored=stored))
 
 
 def test_selectors_lack_authorizer() -> None:

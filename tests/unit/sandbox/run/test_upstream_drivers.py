@@ -26,6 +26,7 @@ def test_each_example_says_what_is_expected_and_why(name: str) -> None:
     for example in DRIVERS[name].examples:
         assert example.outcome in OUTCOMES
         assert example.outcome == "runs" or (example.says and example.why), example.files
+        assert bool(example.link) == bool(example.says_without), example.files
 
 
 @pytest.mark.parametrize("name", [name for name, driver in DRIVERS.items() if driver.judge])
@@ -50,10 +51,14 @@ def test_example_waits_where_the_kernel_lacks_its_interfaces(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_link: bool, outcome: str
 ) -> None:
     monkeypatch.setattr(upstream, "has_link", lambda _: has_link)
-    driver = UpstreamDriver("1", "--chart {sources}", (Example(("{here}/pod.yaml",), link="dummy"),))
+    driver = UpstreamDriver(
+        "1", "--chart {sources}", (Example(("{here}/pod.yaml",), link="dummy", says_without="no dummy"),)
+    )
     [(example, words)] = commands(driver, Place("oven", driver, tmp_path, tmp_path), tmp_path)
 
     assert example.outcome == outcome
+    assert bool(problem(example, OUTCOMES[outcome], "Pod default/pod1 is Pending")) == (outcome == "waits")
+    assert not problem(example, OUTCOMES[outcome], "Pod default/pod1 is Pending: no dummy")
     assert words[-1] == f"{upstream.HERE}/pod.yaml"
 
 
