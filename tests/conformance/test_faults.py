@@ -73,12 +73,13 @@ def rights(fault: str, folder: Path) -> Path:
     return path
 
 
-async def judged(fault: str, only: str, folder: Path, *, slow: float = 0.0) -> ConformanceReport:
+async def judged(fault: str, only: str, folder: Path, **environment: float) -> ConformanceReport:
     words = [f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "tests.support.conformance_driver", fault]
     text = f"{shlex.join(words)} {{pod_uid}}"
     [command] = parse_commands("command", [text], directory=Path.cwd())
     rbac = DriverRights(manifests=[rights(fault, folder)], service_account="gpu-driver/gpu-driver")
-    changes = {"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac, "environment": {"SLOW": str(slow)}}
+    variables = {name: str(value) for name, value in environment.items()}
+    changes = {"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac, "environment": variables}
     profile = PROFILE.model_copy(update=changes)
     return await judge(ConformanceSettings(subject=text, command=lambda _: command, profile=profile, only=only))
 
@@ -118,14 +119,33 @@ async def test_a_deletion_that_a_cache_of_writes_hides_is_not_a_fault_of_s4(tmp_
 
 @pytest.mark.parametrize("only", ["R3,P19,U5,L3", "S2,S3,S8", "S9,S12,S14"])
 async def test_a_right_driver_passes_on_a_slow_machine(only: str, tmp_path: Path) -> None:
-    report = await judged("none", only, tmp_path, slow=SLOW_SECONDS)
+    report = await judged("none", only, tmp_path, SLOW=SLOW_SECONDS)
     assert texts(report) == []
 
 
 @pytest.mark.parametrize("fault", ["U5", "S9", "S13", "L3"])
 async def test_a_fault_is_found_on_a_slow_machine(fault: str, tmp_path: Path) -> None:
-    report = await judged(fault, fault, tmp_path, slow=SLOW_SECONDS)
+    report = await judged(fault, fault, tmp_path, SLOW=SLOW_SECONDS)
     assert [item.check.id for item in report.having(CheckStatus.FAILED)] == [fault], texts(report)
+
+
+@pytest.mark.parametrize(("fault", "evidence", "slow", "waits"), [
+    ("U5", "after that, these CDI devices appeared", 1.5, 8.0),
+    ("U5", "after that, these CDI devices appeared", 0.0, 2.5),
+    ("P11", "another call for this claim is in progress", 0.0, 2.5),
+    ("P19", "while it waited for the API server", 0.0, 2.5),
+])  # fmt: skip
+async def test_a_fault_is_found_of_a_driver_that_waits_less_for_the_api_server(
+    fault: str, evidence: str, slow: float, waits: float, tmp_path: Path
+) -> None:
+    [outcome] = (await judged(fault, fault, tmp_path, SLOW=slow, WAITS=waits)).outcomes
+    assert (outcome.status, evidence in str(outcome.evidence)) == (CheckStatus.FAILED, True), outcome.evidence
+
+
+async def test_a_driver_that_waits_less_than_a_call_is_not_judged_by_a_late_prepare(tmp_path: Path) -> None:
+    [outcome] = (await judged("none", "U5", tmp_path, WAITS=0.4)).outcomes
+    assert outcome.status is CheckStatus.NOT_APPLICABLE
+    assert "the driver waits for the API server for less than 1 s" in outcome.evidence[0]
 
 
 def checks_of(fault: str) -> str:

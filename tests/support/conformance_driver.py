@@ -4,7 +4,7 @@ It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is righ
 check that finds it; ``shared`` is a right driver with one socket for both services, and ``cached`` one that misses the
 deletion of a slice right after it was written, as Go's helper did. In a real cluster, some faults are found by other
 checks: ``tests/cluster/test_conformance.py`` says by which. With the variable SLOW, each request to the API server
-takes so many seconds longer.
+takes so many seconds longer; with WAITS, it waits for each answer so long.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
 LEASE = 30
 SLOW = float(os.environ.get("SLOW", "0"))
+WAITS = float(os.environ.get("WAITS", "60"))
 CACHED_SECONDS = 30.0
 FORGOTTEN_SECONDS = 60.0  # S5: after an update
 KEPT_SECONDS = 30.0  # longer than a pod may take to end
@@ -105,7 +106,7 @@ class Api:
         data = json.dumps(body).encode() if body else None
         time.sleep(SLOW)
         request = urllib.request.Request(self._server + path, data, headers, method=method or None)  # noqa: S310
-        with urllib.request.urlopen(request, context=self._tls, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=self._tls, timeout=WAITS) as answer:  # noqa: S310
             found: dict[str, Any] = json.load(answer)
         return found
 
