@@ -45,7 +45,11 @@ PROFILE = DriverProfile.model_validate({
 })  # fmt: skip
 START_WITHIN = {"R1": 8.0, "L2": 40.0, "A1": 40.0}
 """Seconds that a driver gets which never registers."""
-SHORTER = {"STEADY_SECONDS": 3.0, "CACHE_SECONDS": conformance_driver.CACHED_SECONDS + 5}
+SHORTER = {
+    "STEADY_SECONDS": 3.0,
+    "REPETITION_SECONDS": 3.0,
+    "CACHE_SECONDS": conformance_driver.CACHED_SECONDS + 5,
+}
 """Waits that are longer than these drivers need: a wrong one writes several times a second."""
 SLOW_SECONDS = 0.5
 """How long each request to the API server takes a slow driver: more than ten times as long as a quick one."""
@@ -129,10 +133,19 @@ async def test_a_fault_is_found_on_a_slow_machine(fault: str, tmp_path: Path) ->
     assert [item.check.id for item in report.having(CheckStatus.FAILED)] == [fault], texts(report)
 
 
+@pytest.mark.parametrize("seconds", [4.0, 9.0])
+async def test_a_loop_of_writes_is_found_at_any_pace(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "REPETITION_SECONDS", 30.0)
+    [outcome] = (await judged("S9", "S9", tmp_path, ROUND=seconds)).outcomes
+    assert outcome.status is CheckStatus.FAILED
+    assert "although the API server drops" in outcome.evidence[0]  # at once or later, by how busy this machine is
+
+
 @pytest.mark.parametrize(("fault", "evidence", "slow", "waits"), [
     ("U5", "after that, these CDI devices appeared", 1.5, 8.0),
     ("U5", "after that, these CDI devices appeared", 0.0, 2.5),
-    ("P11", "another call for this claim is in progress", 0.0, 2.5),
     ("P19", "while it waited for the API server", 0.0, 2.5),
 ])  # fmt: skip
 async def test_a_fault_is_found_of_a_driver_that_waits_less_for_the_api_server(
