@@ -257,7 +257,7 @@ async def _require_no_repetition(bench: Workbench, sent: int, when: str) -> None
 
 
 def _written(item: Slice) -> str:
-    """Return what a driver wants a slice to be; a new generation alone is no change of it."""
+    """Return what a driver wants a slice to be; a new generation alone does not change it."""
     pool = {key: value for key, value in item["spec"]["pool"].items() if key != "generation"}
     return json.dumps({**item["spec"], "pool": pool}, sort_keys=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.conformance import slices
+from dra_kit.conformance import api_and_life_cycle, slices
 from dra_kit.conformance.profile import DriverProfile, DriverRights
 from dra_kit.conformance.runner import (
     FUNCTIONS,
@@ -131,6 +131,16 @@ async def test_a_right_driver_passes_on_a_slow_machine(only: str, tmp_path: Path
 async def test_a_fault_is_found_on_a_slow_machine(fault: str, tmp_path: Path) -> None:
     report = await judged(fault, fault, tmp_path, SLOW=SLOW_SECONDS)
     assert [item.check.id for item in report.having(CheckStatus.FAILED)] == [fault], texts(report)
+
+
+async def test_a_driver_that_neither_exits_nor_registers_is_shown_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_and_life_cycle, "_EXIT_SECONDS", 2.0)
+    monkeypatch.setitem(START_WITHIN, "L2", 20.0)
+    [outcome] = (await judged("L2", "L2", tmp_path)).outcomes
+    [text] = [line for line in outcome.evidence if "did not exit" in line]
+    assert text.endswith("did not register or exit in the 20 s after the path was free")
 
 
 @pytest.mark.parametrize("seconds", [4.0, 9.0])
