@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 from urllib.parse import unquote
@@ -73,12 +73,14 @@ class Endpoint:
 
     Attributes:
         requests: how many came, by (user agent, verb, resource).
+        before: what a request on a resource waits for before it is served, by its user agent and target.
     """
 
     def __init__(self, api: Api, authenticator: Authenticator | None = None) -> None:
         self.api = api
         self._authenticator = authenticator
         self.requests: Counter[tuple[str, str, str]] = Counter()
+        self.before: Callable[[str, Target], Awaitable[None]] | None = None
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         """Serve one request."""
@@ -121,6 +123,8 @@ class Endpoint:
         agent = raw.headers.get("User-Agent", "")
         plural = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         self.requests[agent, action, plural] += 1
+        if self.before is not None:
+            await self.before(agent, target)
         require_allowed(self.api.rbac, user, request_attributes(action, target, query))
         request = ApiRequest(
             raw.method, target, query, await raw.read() if raw.can_read_body else b"", _content_type(raw),

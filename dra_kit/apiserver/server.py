@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Self
@@ -34,6 +34,7 @@ from dra_kit.apiserver.garbage_collection import NAMESPACE_SECONDS, GarbageColle
 from dra_kit.apiserver.kinds.kind import KindRegistry
 from dra_kit.apiserver.pod_log import PodLogSource
 from dra_kit.apiserver.pod_streams import PodStreams
+from dra_kit.apiserver.requests import Target
 from dra_kit.apiserver.verbs.decoding import BODY_MAX
 from dra_kit.client.credentials import Connection
 from dra_kit.kubernetes.release import UNMODIFIED, Release
@@ -113,6 +114,10 @@ class ApiServer:
     def requests(self) -> Counter[tuple[str, str, str]]:
         """Received requests by (user agent, verb, resource), as in ``("kubectl/v1.37.1", "get", "pods")``."""
         return self._endpoint.requests
+
+    def delay_requests(self, before: Callable[[str, Target], Awaitable[None]]) -> None:
+        """Have each request on a resource wait for what is given its user agent and target."""
+        self._endpoint.before = before
 
     @property
     def url(self) -> str:

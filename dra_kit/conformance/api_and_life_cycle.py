@@ -310,9 +310,10 @@ async def l2(bench: Workbench) -> None:
     await end_driver(bench)
     socket.unlink(missing_ok=True)
     (socket / "taken").mkdir(parents=True)
+    seconds = bench.patience(_EXIT_SECONDS)
     try:
         instance = await bench.subject.start()
-        if await instance.wait(bench.patience(_EXIT_SECONDS)):
+        if await instance.wait(seconds):
             return
         taken = len(bench.kubelet.sockets()) == 0
     finally:
@@ -327,7 +328,8 @@ async def l2(bench: Workbench) -> None:
         where = "the path of its registration socket was taken" if taken else "one of its paths was taken"
         raise CheckFailure(
             f"the driver started while {where}: {socket}",
-            f"its process did not exit within {_EXIT_SECONDS:g} s, and did not register after the path was free",
+            f"its process did not exit within {seconds:.0f} s, and did not register or exit in the "
+            f"{bench.profile.start_within:g} s after the path was free",
             *output,
         ) from None
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from dra_kit.apiserver.api import AdmissionAttributes, AdmissionPlugin, RuntimeConfig
 from dra_kit.apiserver.authentication import Authenticator
+from dra_kit.apiserver.requests import Target
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.status_errors import forbidden_object
 from dra_kit.client.api import Client
@@ -56,7 +57,7 @@ _WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollec
 
 
 class ApiGate:
-    """A TCP proxy before the API server, which can hold all traffic, or refuse connections.
+    """A TCP proxy before the API server, which can refuse connections.
 
     It has the port of the server, at another address of this machine: the server accepts only requests whose ``Host``
     names its port.
@@ -65,13 +66,11 @@ class ApiGate:
     def __init__(self) -> None:
         self.port: int = 0
         self._server: asyncio.Server | None = None
-        self._open = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listen at a free port."""
-        self._open.set()
         await self.up()
 
     async def up(self) -> None:
@@ -101,15 +100,6 @@ class ApiGate:
         finally:
             await self.up()
 
-    @contextlib.contextmanager
-    def held(self) -> Any:
-        """Forward nothing from clients inside the context: their requests wait."""
-        self._open.clear()
-        try:
-            yield
-        finally:
-            self._open.set()
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - of this coroutine
@@ -120,8 +110,8 @@ class ApiGate:
             self._writers.add(out)
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._forward(reader, out, gated=True))
-                    group.create_task(self._forward(there, writer, gated=False))
+                    group.create_task(self._forward(reader, out))
+                    group.create_task(self._forward(there, writer))
             finally:
                 self._writers.discard(out)
                 out.close()
@@ -132,15 +122,42 @@ class ApiGate:
             self._tasks.discard(task)
             writer.close()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, gated: bool) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_BUFFER):
-            if gated:
-                await self._open.wait()
             writer.write(data)
             await writer.drain()
         with suppress(OSError):
             if writer.can_write_eof():
                 writer.write_eof()
+
+
+class HeldRequests:
+    """Has the driver's requests wait on request, as those to an API server that does not answer."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._held: set[tuple[str, str]] = set()
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Let no request of the driver go on inside the context."""
+        self._held.clear()
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    async def wait(self, agent: str, target: Target) -> None:
+        """Wait with a request while requests are held."""
+        if agent != USER_AGENT and not self._open.is_set():
+            self._held.add((target.plural, target.name))
+            await self._open.wait()
+
+    def has_claim(self, claim: ClaimReference) -> bool:
+        """Return whether a request about a claim has come since the newest hold began."""
+        return (RESOURCE_CLAIMS.plural, claim.name) in self._held
 
 
 class DriverWrites:
@@ -235,6 +252,7 @@ class ConformanceCluster:
 
     Attributes:
         writes: the slices that the driver tries to write.
+        held: lets the driver's requests wait.
     """
 
     def __init__(
@@ -256,6 +274,8 @@ class ConformanceCluster:
         self.writes: Final = DriverWrites(self.server.api.admission)
         self.server.api.admission = self.writes
         self.gate: Final = ApiGate()
+        self.held: Final = HeldRequests()
+        self.server.delay_requests(self.held.wait)
         self._stack = AsyncExitStack()
         self._client: Client | None = None
         self._numbers: Counter[str] = Counter()

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,8 +27,10 @@ from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kubelet.plugin_client import CALL_TIMEOUT, SUPPORTED_SERVICES, ClaimAnswer
 from dra_kit.kubernetes.resource.objects import ClaimReference
 
-HELD_SECONDS: Final = 3.0
-"""Seconds that a call waits for an API server that does not answer: it must have come so far by then."""
+DEADLINE_SECONDS: Final = 1.0
+"""Deadline of a call that misses it: less than drivers wait for an answer of the API server."""
+ASKED_SECONDS: Final = 3.0
+"""Seconds in which a call must have come so far that it asks the API server about its claim."""
 _KILL_AFTER: Final = (0.005, 0.03)
 
 
@@ -241,21 +243,42 @@ async def _answer(
 async def p11(bench: Workbench) -> None:
     """Let a call miss its deadline, and repeat it as the kubelet does."""
     async with bench.claims() as (claim,):
-        with bench.cluster.gate.held():
-            try:
-                await bench.kubelet.prepare([claim.reference], timeout=bench.patience(HELD_SECONDS))
-            except KubeletError as error:
-                missed = str(error)
-            else:
-                missed = "the driver needed no answer of the API server"
+        for seconds in _deadlines(bench):
+            with bench.cluster.held.holding():
+                first, failed = await _called(bench, claim, seconds)
+                if not failed or await _asked(bench, claim):
+                    break
         end = time.monotonic() + CALL_TIMEOUT
         while (answer := await _answer(bench, claim)).error:
             if time.monotonic() > end or not bench.subject.alive:
                 raise CheckFailure(
-                    f"first call: {missed}", f"later calls, for {CALL_TIMEOUT:g} s: {shown_answer(answer)}",
+                    f"first call: {shown_answer(first)}",
+                    f"later calls, for {CALL_TIMEOUT:g} s: {shown_answer(answer)}",
                     *bench.last_output(),
-                )  # fmt: skip
+                )
             await asyncio.sleep(0.5)
+
+
+def _deadlines(bench: Workbench) -> tuple[float, float]:
+    """Return a short deadline, and one for a driver that has not asked about its claim by then."""
+    return DEADLINE_SECONDS, bench.patience(ASKED_SECONDS)
+
+
+async def _called(bench: Workbench, claim: ConformanceClaim, seconds: float) -> tuple[ClaimAnswer, bool]:
+    """Prepare a claim with a deadline; return the answer, with the error of the call, and whether it was one."""
+    try:
+        answers = await bench.kubelet.prepare([claim.reference], timeout=seconds)
+    except KubeletError as error:
+        return ClaimAnswer((), str(error)), True
+    return answers.get(claim.uid, ClaimAnswer((), "no entry in the answer")), False
+
+
+async def _asked(bench: Workbench, claim: ConformanceClaim, until: Callable[[], bool] = lambda: False) -> bool:
+    """Wait until the driver has asked about a claim, or a condition is true; return whether it has asked."""
+    await bench.until(
+        lambda: bench.cluster.held.has_claim(claim.reference) or until(), bench.patience(ASKED_SECONDS)
+    )  # fmt: skip
+    return bench.cluster.held.has_claim(claim.reference)
 
 
 async def p12(bench: Workbench) -> None:
@@ -484,9 +507,9 @@ async def kill_during_prepare(bench: Workbench, claim: ConformanceClaim, delay: 
         await _answer(bench, claim)
 
     if delay is None:
-        with bench.cluster.gate.held():
+        with bench.cluster.held.holding():
             task = asyncio.create_task(call())
-            await asyncio.sleep(bench.patience(HELD_SECONDS))
+            await _asked(bench, claim, task.done)
             await bench.subject.kill()
     else:
         task = asyncio.create_task(call())
@@ -552,23 +575,32 @@ async def u5(bench: Workbench) -> None:
     """Unprepare a claim while a prepare that missed its deadline is still running."""
     async with bench.claims() as (claim,):
         before = bench.cdi_devices()
-        with bench.cluster.gate.held():
-            try:
-                await bench.kubelet.prepare([claim.reference], timeout=bench.patience(HELD_SECONDS))
-            except KubeletError:
+        for seconds in _deadlines(bench):
+            with bench.cluster.held.holding():
+                answer, failed = await _called(bench, claim, seconds)
+                if not failed:
+                    raise CheckNotApplicable(_why_not_late(answer, seconds))
+                asked = await _asked(bench, claim)
                 released = asyncio.create_task(_released(bench, claim))
                 # it may wait for the call, which waits for the API server
-                await asyncio.sleep(bench.patience(HELD_SECONDS))
-            else:
-                raise CheckNotApplicable("the driver prepares claims without asking the API server")
-        if problem := await released:
-            raise CheckFailure("unprepare after a prepare that missed its deadline", problem)
-        if await bench.until(lambda: bool(bench.cdi_devices() - before), bench.patience(SETTLE_SECONDS)):
-            raise CheckFailure(
-                "a prepare missed its deadline, and the claim was unprepared",
-                f"after that, these CDI devices appeared: {shown(bench.cdi_devices() - before)}",
-            )
+                await bench.until(released.done, bench.patience(ASKED_SECONDS))
+            if problem := await released:
+                raise CheckFailure("unprepare after a prepare that missed its deadline", problem)
+            if await bench.until(lambda: bool(bench.cdi_devices() - before), bench.patience(SETTLE_SECONDS)):
+                raise CheckFailure(
+                    "a prepare missed its deadline, and the claim was unprepared",
+                    f"after that, these CDI devices appeared: {shown(bench.cdi_devices() - before)}",
+                )
+            if asked:
+                break
         await bench.prepare(claim)
+
+
+def _why_not_late(answer: ClaimAnswer, seconds: float) -> str:
+    """Return why a call was answered before its deadline although the API server does not answer."""
+    if not answer.error:
+        return "the driver prepares claims without an answer of the API server"
+    return f"the driver waits for the API server for less than {seconds:g} s, and answers then: {shown_answer(answer)}"
 
 
 async def _released(bench: Workbench, claim: ConformanceClaim) -> str:

@@ -31,13 +31,14 @@ CACHE_SECONDS: Final = 65.0
 """Seconds after which ``k8s.io/dynamic-resource-allocation`` before v0.37 does not remember its own writes any more."""
 STEADY_SECONDS: Final = 5.0
 """Seconds in which a driver that has nothing to do is watched."""
+REPETITION_SECONDS: Final = 30.0
+"""Seconds in which a loop shows whose rounds are longer than :data:`STEADY_SECONDS`."""
 _POLL: Final = 0.1
 _MORE_SECONDS: Final = 0.5  # between the first and the last pool that a driver publishes at its start
 _DEVICES_MAX, _DEVICES_MAX_WITH_MORE, _COUNTER_SETS_MAX = 128, 64, 8  # k8s.io/api resource/v1
 _LIST_FIELDS: Final = frozenset({"ints", "bools", "strings", "versions"})
 _REJECTION: Final = "rejected by the conformance check S10"
 _OTHER_NODE: Final = "conformance-other-node"
-_AGAIN_AND_AGAIN: Final = 2  # more writes without a reason than that are a loop
 
 Slice = Mapping[str, Any]
 
@@ -211,23 +212,54 @@ async def s2(bench: Workbench) -> None:
     await _require_no_writes(bench, "nothing had changed")
 
 
-async def _require_no_writes(bench: Workbench, when: str, allowed: int = 0) -> None:
+async def _require_no_writes(bench: Workbench, when: str) -> None:
     """Wait until the driver is quiet, and watch it then.
 
     Raises:
         CheckFailure: it never is, or it writes again.
     """
     before, sent, began = bench.cluster.slice_writes(), bench.cluster.writes.count, time.monotonic()
-    if await bench.quiet():
+    if is_quiet := await bench.quiet():
         before, sent, began = bench.cluster.slice_writes(), bench.cluster.writes.count, time.monotonic()
-        seconds = bench.patience(STEADY_SECONDS)
-        await bench.until(lambda: bench.cluster.slice_writes() > before + allowed, seconds)
-    if (count := bench.cluster.slice_writes() - before) > allowed:
-        new = min(bench.cluster.writes.count - sent, len(bench.cluster.writes.tried))
+        await bench.until(lambda: bench.cluster.slice_writes() > before, bench.patience(STEADY_SECONDS))
+    if (count := bench.cluster.slice_writes() - before) or not is_quiet:
         raise CheckFailure(
             f"{count} write requests for slices in {time.monotonic() - began:.0f} s, although {when}",
-            *(f"written: {shown_slice(item)}" for item in [*bench.cluster.writes.tried][::-1][:new][:5]),
+            *_shown_writes(bench, sent),
         )
+
+
+def _shown_writes(bench: Workbench, sent: int) -> list[str]:
+    """Return the newest slices for people that the driver has sent after so many."""
+    new = min(bench.cluster.writes.count - sent, len(bench.cluster.writes.tried))
+    return [f"written: {shown_slice(item)}" for item in [*bench.cluster.writes.tried][::-1][:new][:5]]
+
+
+async def _require_no_repetition(bench: Workbench, sent: int, when: str) -> None:
+    """Watch for a slice that the driver has written before, since it had sent so many.
+
+    Raises:
+        CheckFailure: there is one.
+    """
+    writes = bench.cluster.writes
+    known = {_written(item) for item in [*writes.tried][max(0, len(writes.tried) - (writes.count - sent)) :]}
+    start, began = writes.count, time.monotonic()
+
+    def is_repeated() -> bool:
+        new = min(writes.count - start, len(writes.tried))
+        return any(_written(item) in known for item in [*writes.tried][len(writes.tried) - new :])
+
+    if await bench.until(is_repeated, bench.patience(REPETITION_SECONDS)):
+        raise CheckFailure(
+            f"a slice was written again without a change after {time.monotonic() - began:.0f} s, although {when}",
+            *_shown_writes(bench, start),
+        )
+
+
+def _written(item: Slice) -> str:
+    """Return what a driver wants a slice to be; a new generation alone does not change it."""
+    pool = {key: value for key, value in item["spec"]["pool"].items() if key != "generation"}
+    return json.dumps({**item["spec"], "pool": pool}, sort_keys=True)
 
 
 async def s3(bench: Workbench) -> None:
@@ -366,9 +398,10 @@ async def s9(bench: Workbench) -> None:
     for item in slices:
         await delete_slice(bench, item)
     api.release = plain
+    sent, when = bench.cluster.writes.count, f"the API server drops {shown(fields)}"
     try:
         instance = await bench.start()
-        await _require_no_writes(bench, f"the API server drops {shown(fields)}", _AGAIN_AND_AGAIN)
+        await _require_no_writes(bench, when)
         output = instance.output().casefold()
         if "drop" not in output and not any(field.casefold() in output for field in fields):
             raise CheckFailure(
@@ -376,6 +409,7 @@ async def s9(bench: Workbench) -> None:
                 "the log has neither these names nor the word 'dropped'",
                 *bench.last_output(),
             )
+        await _require_no_repetition(bench, sent, when)
     finally:
         api.release = usual
         await end_driver(bench)

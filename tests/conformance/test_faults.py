@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.conformance import slices
+from dra_kit.conformance import api_and_life_cycle, slices
 from dra_kit.conformance.profile import DriverProfile, DriverRights
 from dra_kit.conformance.runner import (
     FUNCTIONS,
@@ -45,7 +45,11 @@ PROFILE = DriverProfile.model_validate({
 })  # fmt: skip
 START_WITHIN = {"R1": 8.0, "L2": 40.0, "A1": 40.0}
 """Seconds that a driver gets which never registers."""
-SHORTER = {"STEADY_SECONDS": 3.0, "CACHE_SECONDS": conformance_driver.CACHED_SECONDS + 5}
+SHORTER = {
+    "STEADY_SECONDS": 3.0,
+    "REPETITION_SECONDS": 3.0,
+    "CACHE_SECONDS": conformance_driver.CACHED_SECONDS + 5,
+}
 """Waits that are longer than these drivers need: a wrong one writes several times a second."""
 SLOW_SECONDS = 0.5
 """How long each request to the API server takes a slow driver: more than ten times as long as a quick one."""
@@ -73,12 +77,13 @@ def rights(fault: str, folder: Path) -> Path:
     return path
 
 
-async def judged(fault: str, only: str, folder: Path, *, slow: float = 0.0) -> ConformanceReport:
+async def judged(fault: str, only: str, folder: Path, **environment: float) -> ConformanceReport:
     words = [f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "tests.support.conformance_driver", fault]
     text = f"{shlex.join(words)} {{pod_uid}}"
     [command] = parse_commands("command", [text], directory=Path.cwd())
     rbac = DriverRights(manifests=[rights(fault, folder)], service_account="gpu-driver/gpu-driver")
-    changes = {"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac, "environment": {"SLOW": str(slow)}}
+    variables = {name: str(value) for name, value in environment.items()}
+    changes = {"start_within": START_WITHIN.get(fault, 60.0), "rbac": rbac, "environment": variables}
     profile = PROFILE.model_copy(update=changes)
     return await judge(ConformanceSettings(subject=text, command=lambda _: command, profile=profile, only=only))
 
@@ -118,14 +123,52 @@ async def test_a_deletion_that_a_cache_of_writes_hides_is_not_a_fault_of_s4(tmp_
 
 @pytest.mark.parametrize("only", ["R3,P19,U5,L3", "S2,S3,S8", "S9,S12,S14"])
 async def test_a_right_driver_passes_on_a_slow_machine(only: str, tmp_path: Path) -> None:
-    report = await judged("none", only, tmp_path, slow=SLOW_SECONDS)
+    report = await judged("none", only, tmp_path, SLOW=SLOW_SECONDS)
     assert texts(report) == []
 
 
 @pytest.mark.parametrize("fault", ["U5", "S9", "S13", "L3"])
 async def test_a_fault_is_found_on_a_slow_machine(fault: str, tmp_path: Path) -> None:
-    report = await judged(fault, fault, tmp_path, slow=SLOW_SECONDS)
+    report = await judged(fault, fault, tmp_path, SLOW=SLOW_SECONDS)
     assert [item.check.id for item in report.having(CheckStatus.FAILED)] == [fault], texts(report)
+
+
+async def test_a_driver_that_neither_exits_nor_registers_is_shown_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_and_life_cycle, "_EXIT_SECONDS", 2.0)
+    monkeypatch.setitem(START_WITHIN, "L2", 20.0)
+    [outcome] = (await judged("L2", "L2", tmp_path)).outcomes
+    [text] = [line for line in outcome.evidence if "did not exit" in line]
+    assert text.endswith("did not register or exit in the 20 s after the path was free")
+
+
+@pytest.mark.parametrize("seconds", [4.0, 9.0])
+async def test_a_loop_of_writes_is_found_at_any_pace(
+    seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "REPETITION_SECONDS", 30.0)
+    [outcome] = (await judged("S9", "S9", tmp_path, ROUND=seconds)).outcomes
+    assert outcome.status is CheckStatus.FAILED
+    assert "although the API server drops" in outcome.evidence[0]  # at once or later, by how busy this machine is
+
+
+@pytest.mark.parametrize(("fault", "evidence", "slow", "waits"), [
+    ("U5", "after that, these CDI devices appeared", 1.5, 8.0),
+    ("U5", "after that, these CDI devices appeared", 0.0, 2.5),
+    ("P19", "while it waited for the API server", 0.0, 2.5),
+])  # fmt: skip
+async def test_a_fault_is_found_of_a_driver_that_waits_less_for_the_api_server(
+    fault: str, evidence: str, slow: float, waits: float, tmp_path: Path
+) -> None:
+    [outcome] = (await judged(fault, fault, tmp_path, SLOW=slow, WAITS=waits)).outcomes
+    assert (outcome.status, evidence in str(outcome.evidence)) == (CheckStatus.FAILED, True), outcome.evidence
+
+
+async def test_a_driver_that_waits_less_than_a_call_is_not_judged_by_a_late_prepare(tmp_path: Path) -> None:
+    [outcome] = (await judged("none", "U5", tmp_path, WAITS=0.4)).outcomes
+    assert outcome.status is CheckStatus.NOT_APPLICABLE
+    assert "the driver waits for the API server for less than 1 s" in outcome.evidence[0]
 
 
 def checks_of(fault: str) -> str:

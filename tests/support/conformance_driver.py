@@ -4,7 +4,8 @@ It has nothing of dra-kit but the generated gRPC stubs. With ``none`` it is righ
 check that finds it; ``shared`` is a right driver with one socket for both services, and ``cached`` one that misses the
 deletion of a slice right after it was written, as Go's helper did. In a real cluster, some faults are found by other
 checks: ``tests/cluster/test_conformance.py`` says by which. With the variable SLOW, each request to the API server
-takes so many seconds longer.
+takes so many seconds longer; with WAITS, it waits for each answer so long, and
+with ROUND so long between two rounds of its publisher.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ PLAIN = 4
 HEALTHY = FAULT not in {"shared", "H4"}
 LEASE = 30
 SLOW = float(os.environ.get("SLOW", "0"))
+WAITS = float(os.environ.get("WAITS", "60"))
+ROUND = float(os.environ.get("ROUND", "0.2"))
 CACHED_SECONDS = 30.0
 FORGOTTEN_SECONDS = 60.0  # S5: after an update
 KEPT_SECONDS = 30.0  # longer than a pod may take to end
@@ -105,7 +108,7 @@ class Api:
         data = json.dumps(body).encode() if body else None
         time.sleep(SLOW)
         request = urllib.request.Request(self._server + path, data, headers, method=method or None)  # noqa: S310
-        with urllib.request.urlopen(request, context=self._tls, timeout=60) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, context=self._tls, timeout=WAITS) as answer:  # noqa: S310
             found: dict[str, Any] = json.load(answer)
         return found
 
@@ -591,9 +594,10 @@ class Publisher:
         made = _plain(answer["spec"])
         if made == spec:
             self._accepted.pop(name, None)
-        elif not (has("S9") and spec.get("devices")):
+        else:
             print(f"slice {name}: the API server dropped fields: {made} of {spec}", flush=True)
-            self._accepted[name] = spec, made
+            if not (has("S9") and spec.get("devices")):
+                self._accepted[name] = spec, made
 
     def _same(self, name: str, found: dict[str, Any], spec: dict[str, Any]) -> bool:
         wanted, made = self._accepted.get(name, (spec, spec))
@@ -721,7 +725,7 @@ def work(publisher: Publisher, plugin: Plugin) -> None:
             plugin.update_metadata()
         except (OSError, LookupError) as error:
             print("API server:", error, flush=True)
-        time.sleep(0.2)
+        time.sleep(ROUND)
 
 
 def listening(path: Path) -> bool:
