@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
+from dra_kit.kubernetes.release import KubernetesVersion
 from dra_kit.kubernetes.resource.schema.types import (
     LIST,
     MAP,
@@ -24,6 +24,7 @@ from dra_kit.kubernetes.resource.schema.types import (
     item_type,
     prune,
     struct,
+    struct_of_all,
     written_zero,
 )
 from dra_kit.kubernetes.values.json import Object
@@ -56,7 +57,7 @@ class FieldNode(Struct, frozen=True):
             return cls(shape, type_name, described.keys)
         if type_name.startswith(MAP):
             return cls("atomic" if described.map == "atomic" else "map", type_name)
-        known = struct(type_name, NEWEST)
+        known = struct_of_all(type_name)
         if known is None:
             return cls("atomic" if type_name == "RawExtension" else "scalar", type_name)
         return cls("atomic" if "atomic" in {known.map, described.map} else "struct", type_name)
@@ -86,12 +87,12 @@ class FieldNode(Struct, frozen=True):
     def _part(self, name: str) -> FieldNode:
         if self.type.startswith(MAP):
             return FieldNode.of(SchemaField(item_type(self.type)))
-        known = struct(self.type, NEWEST)
+        known = struct_of_all(self.type)
         described = known.fields.get(name) if known else None
         return FieldNode("scalar", "JSON") if described is None else FieldNode.of(described)
 
     def _key(self, item: dict[str, Any]) -> str:
-        known = struct(item_type(self.type), NEWEST)
+        known = struct_of_all(item_type(self.type))
         found = {}
         for key in sorted(self.keys):
             value = item.get(key, known.fields[key].default if known else None)
@@ -105,7 +106,7 @@ class FieldNode(Struct, frozen=True):
 
     def is_field(self, name: str) -> bool:
         """Return whether a part is a field of a struct, not an entry of a map."""
-        known = struct(self.type, NEWEST) if self.shape == "struct" else None
+        known = struct_of_all(self.type) if self.shape == "struct" else None
         return known is not None and name.removeprefix("f:") in known.fields
 
 

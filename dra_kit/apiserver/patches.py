@@ -11,8 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import NEWEST
-from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, TypeMismatch, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, TypeMismatch, item_type, struct_of_all
 from dra_kit.kubernetes.values.json import RawObject, loads, shown_text
 
 _DIRECTIVE: Final = "$patch"
@@ -48,7 +47,7 @@ def _field(type_name: str, name: str) -> SchemaField:
     """
     if type_name.startswith(MAP):
         return SchemaField(item_type(type_name))
-    known = struct(type_name, NEWEST)
+    known = struct_of_all(type_name)
     if known is None:
         return _FREE
     if name not in known.fields:

@@ -58,6 +58,7 @@ from dra_kit.kubernetes.resource.schema.types import (
     decode,
     item_type,
     struct,
+    struct_of_all,
     zero,
 )
 from dra_kit.kubernetes.resource.slice_reader import LazySlice, SliceReader
@@ -571,7 +572,7 @@ def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
     elif type_name.startswith(MAP):
         for key, item in value.items():
             yield from _missing(item, item_type(type_name), f"{path}.{key}")
-    elif (known := struct(type_name, NEWEST)) is not None:
+    elif (known := struct_of_all(type_name)) is not None:
         for name, field in known.fields.items():
             item = value.get(name)
             if field.required and item in (None, "", []):

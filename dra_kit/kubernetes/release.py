@@ -234,8 +234,8 @@ class Change(Enum):
     """A changed ``providerID`` of a node is invalid; before, it was forbidden."""
     CLAIM_NAMES_ARE_THEIR_OWN_ERRORS = auto()
     """A wrong ``resourceClaimName`` in the status of a pod is an error of this field; before, of ``name``."""
-    LISTS_ARE_SHARDED = auto()
-    """Lists and watches know ``shardSelector`` (gate ShardedListAndWatch); before, it had no effect."""
+    HEALTH_IN_USE_STAYS = auto()
+    """Without ResourceHealthStatus, a pod whose status has the health of devices keeps it; before, it lost it."""
     DRIVERS_IN_UPPER_CASE_WARN = auto()
     """The API server warns about drivers whose names have upper case."""
     PRIORITIES_OF_GROUPS_ARE_UNLIMITED = auto()
@@ -354,7 +354,7 @@ _CHANGED: Final = {
     Change.BINDINGS_NAME_NODES: 37,
     Change.PROVIDERS_ARE_INVALID_WHEN_CHANGED: 37,
     Change.CLAIM_NAMES_ARE_THEIR_OWN_ERRORS: 36,
-    Change.LISTS_ARE_SHARDED: 38,
+    Change.HEALTH_IN_USE_STAYS: 36,
     Change.DRIVERS_IN_UPPER_CASE_WARN: 35,
     Change.PRIORITIES_OF_GROUPS_ARE_UNLIMITED: 38,
     Change.EMPTY_SELECTORS_WARN: 38,
@@ -432,6 +432,7 @@ GATES: Final = {
     "GenericWorkload": GateHistory(35),
     "NodeDeclaredFeatures": GateHistory(35, on=36, locked=37),
     "ResourceHealthStatus": GateHistory(31, on=36),
+    "ShardedListAndWatch": GateHistory(36, on=38),
 }
 """The gates that have an effect here."""
 INERT_GATES: Final = {

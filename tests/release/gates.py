@@ -17,13 +17,15 @@ from tests.golden import files
 
 RECORDED: Final = Path(__file__).parents[1] / "data" / "kubernetes" / "gates.jsonl"
 _RELEASE: Final = re.compile(r"(?<![0-9.])v?(1\.[0-9]+)\.[0-9]+")
-_ENTRY: Final = re.compile(r"^\t(\w+): \{\n(.*?)^\t\},$", re.MULTILINE | re.DOTALL)
+_ENTRY: Final = re.compile(r"^\t(?:\w+\.)?(\w+): \{\n(.*?)^\t\},$", re.MULTILINE | re.DOTALL)
 _STEP: Final = re.compile(
     r'MustParse\("(1\.[0-9]+)"\), Default: (true|false), PreRelease: featuregate\.\w+'
     r'(, LockToDefault: true)?(?:, MinCompatibilityVersion: version\.MustParse\("(1\.[0-9]+)"\))?'
 )
-_NEEDS: Final = re.compile(r"^\t(\w+):\s+\{([\w, .]*)\},(?: //.*)?$", re.MULTILINE)
-_CONCERNED: Final = re.compile(r"DRA|DynamicResource|ResourceHealth|PodsAPI|GenericWorkload|DeclaredFeatures")
+_NEEDS: Final = re.compile(r"^\t(?:\w+\.)?(\w+):\s+\{([\w, .]*)\},(?: //.*)?$", re.MULTILINE)
+_CONCERNED: Final = re.compile(
+    r"DRA|DynamicResource|ResourceHealth|PodsAPI|GenericWorkload|DeclaredFeatures|ShardedList"
+)
 
 
 class GateFacts(NamedTuple):

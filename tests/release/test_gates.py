@@ -24,11 +24,15 @@ var defaultVersionedKubernetesFeatureGates = map[featuregate.Feature]featuregate
 		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Beta},
 		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta, MinCompatibilityVersion: version.MustParse("1.37")},
 	},
+	genericfeatures.ShardedListAndWatch: {
+		{Version: version.MustParse("1.36"), Default: false, PreRelease: featuregate.Alpha},
+	},
 	UnrelatedGate: {
 		{Version: version.MustParse("1.35"), Default: true, PreRelease: featuregate.Beta},
 	},
 }
 	DRAPan: {genericfeatures.DRAOven}, // a comment
+	genericfeatures.ShardedListAndWatch: {},
 """  # noqa: E501
 
 
@@ -45,8 +49,9 @@ def test_gates_are_read_as_the_server_of_the_release_has_them() -> None:
     assert list(gates_of(SOURCE, "1.37")) == [
         GateFacts("1.37", "DRAOven", True, True, "1.35", ()),
         GateFacts("1.37", "DRAPan", False, False, "1.37", ("DRAOven",)),
+        GateFacts("1.37", "ShardedListAndWatch", False, False, "1.36", ()),
     ]
-    assert [fact.gate for fact in gates_of(SOURCE, "1.36")] == ["DRAOven"]
+    assert [fact.gate for fact in gates_of(SOURCE, "1.35")] == ["DRAOven"]
     assert next(gates_of(SOURCE, "1.38")).default
 
 

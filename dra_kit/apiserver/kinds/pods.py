@@ -42,6 +42,7 @@ LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
 _CONTAINER_STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_DEVICE_HEALTH: Final = "allocatedResourcesStatus"
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCOUNT_VOLUME: Final = "kube-api-access-"
@@ -103,10 +104,12 @@ class PodStrategy(Strategy):
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: StrategyContext) -> None:
         """Keep the quality of service, and drop the health of devices without its gate."""
-        status = obj.get("status") or {}
-        if "ResourceHealthStatus" not in context.release:
+        status, before = obj.get("status") or {}, old.get("status") or {}
+        if "ResourceHealthStatus" not in context.release and not (
+            _has_device_health(before) and context.release.has(Change.HEALTH_IN_USE_STAYS)
+        ):
             obj["status"] = status = _without_device_health(status)
-        if quality := (old.get("status") or {}).get("qosClass"):
+        if quality := before.get("qosClass"):
             obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
 
     @override
@@ -148,10 +151,15 @@ class PodStrategy(Strategy):
         return own
 
 
+def _has_device_health(status: Object) -> bool:
+    """Return whether the status of a pod has the health of a container's devices."""
+    return any(item.get(_DEVICE_HEALTH) for name in _CONTAINER_STATUSES for item in status.get(name) or ())
+
+
 def _without_device_health(status: Object) -> Object:
     """Return the status of a pod without the health of its containers' devices."""
     lists = {
-        name: [{key: value for key, value in item.items() if key != "allocatedResourcesStatus"} for item in found]
+        name: [{key: value for key, value in item.items() if key != _DEVICE_HEALTH} for item in found]
         for name in _CONTAINER_STATUSES
         if (found := status.get(name))
     }

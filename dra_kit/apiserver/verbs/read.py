@@ -58,7 +58,7 @@ class ListSelection(Struct, frozen=True):
                 raise bad_request("fieldSelector metadata.name doesn't match requested name")
         prefix = f"{target.namespace}/" if target.namespace else ""
         labels, shard = parse_label_selector(query.text("labelSelector")), query.text("shardSelector")
-        sharded = shard != "" and release.has(Change.LISTS_ARE_SHARDED)
+        sharded = shard != "" and "ShardedListAndWatch" in release
         return cls(prefix, labels, selected, parse_shard_selector(shard) if sharded else None)
 
     def __bool__(self) -> bool:

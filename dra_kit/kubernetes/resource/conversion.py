@@ -38,7 +38,7 @@ def errors_in_version(errors: Iterable[FieldError], api_version: str, release: R
     """
     placed = (_placed(error, release) for error in errors)
     if not release.has(Change.RULES_ARE_DECLARED):
-        return list(placed)
+        return [error if error.repeated is None else replace(error, value=error.repeated) for error in placed]
     return declarative_last(error_in(error, api_version) for error in placed)
 
 

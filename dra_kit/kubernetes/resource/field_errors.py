@@ -66,6 +66,7 @@ class FieldError:
         supported: the supported values, if the value is not one of them.
         counted: the fields that the rule counts together, if ``path`` is their parent.
         below: what older releases add to the path: the field of an item that repeats, or the key of a map.
+        repeated: what repeats of an item, which older releases show instead of the item; None if it is ``value``.
         author_detail: the rule for an author, who writes pools and devices instead of ResourceSlices; by default
             ``detail``.
     """
@@ -78,6 +79,7 @@ class FieldError:
     supported: tuple[str, ...] = field(default=(), compare=False)
     counted: tuple[str, ...] = field(default=(), compare=False)
     below: str = field(default="", compare=False)
+    repeated: Any = field(default=None, compare=False)
     author_detail: str = field(default="", compare=False)
 
     @property
@@ -108,9 +110,17 @@ def unsupported(path: str, value: str, supported: tuple[str, ...], *, in_order: 
     return FieldError(path, ErrorKind.UNSUPPORTED, value, detail, supported=supported)
 
 
-def duplicate(path: str, value: Any, detail: str = "", *, key: str = "") -> FieldError:
-    """Return the error of a duplicate value; ``key`` is the field of the item by which it is one."""
-    return FieldError(path, ErrorKind.DUPLICATE, value, detail, below=f".{key}" if key else "")
+def duplicate(path: str, value: Any, detail: str = "", *, key: str = "", repeated: Any = None) -> FieldError:
+    """Return the error of a duplicate value.
+
+    Args:
+        path: of the item.
+        value: the item, or what repeats of it.
+        detail: the violated rule.
+        key: the field of the item by which it is a duplicate.
+        repeated: the value of that field, if ``value`` is the whole item.
+    """
+    return FieldError(path, ErrorKind.DUPLICATE, value, detail, below=f".{key}" if key else "", repeated=repeated)
 
 
 def not_found(path: str, value: Any, detail: str = "") -> FieldError:

@@ -17,8 +17,7 @@ from dra_kit.client.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, serve
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import ConfigurationError, Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kubernetes.manifests.documents import SourceFile, check_objects, read_objects, source_file, source_files
-from dra_kit.kubernetes.release import NEWEST
-from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, item_type, struct_of_all
 from dra_kit.kubernetes.values.json import byte_length, go_json
 from dra_kit.text import did_you_mean
 
@@ -223,7 +222,7 @@ def _field_of(type_name: str, name: str) -> SchemaField:
     """Return the schema of a field; the API server rejects unknown ones."""
     if type_name.startswith(MAP):
         return SchemaField(item_type(type_name))
-    known = struct(type_name, NEWEST)
+    known = struct_of_all(type_name)
     return SchemaField("") if known is None or name not in known.fields else known.fields[name]
 
 

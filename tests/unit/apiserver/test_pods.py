@@ -6,15 +6,19 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aiohttp
 import pytest
 from typing_extensions import override
 
+from dra_kit.apiserver.bootstrap import restore
 from dra_kit.apiserver.kinds.kind import StrategyContext
 from dra_kit.apiserver.kinds.pods import PodStrategy, ready, restarts, state
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.subresources import STATUS_VERBS, SUBRESOURCES, Subresource, serve_part
 from dra_kit.client.api import APPLY, Client
 from dra_kit.client.resources import PODS, SERVICE_ACCOUNTS
 from dra_kit.errors import Invalid, NotFound
+from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.field_errors import FieldError
 from tests.unit.apiserver.conftest import Http, Object, pod
 
@@ -383,3 +387,26 @@ def test_restarts_are_shown_with_the_time_of_the_last_one() -> None:
     )
 
     assert told(own=[main]) == ["1/1", "Pending", "2 (5h ago)"]
+
+
+@pytest.mark.parametrize("stored", ["containerStatuses", "initContainerStatuses", ""])
+@pytest.mark.parametrize(("version", "stays"), [("1.35", False), ("1.36", True)])
+async def test_health_of_devices_in_use_stays_without_its_gate_since_1_36(
+    version: str, *, stays: bool, stored: str
+) -> None:
+    health = [{"name": "claim:gpu", "resources": [{"resourceID": "a", "health": "Unhealthy"}]}]
+    status = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+    sick = {**status, "allocatedResourcesStatus": health}
+    old = {**pod("p", uid="u"), "status": {"phase": "Running", **({stored: [sick]} if stored else {})}}
+    running = ApiServer(release=Release.parse(version).without("ResourceHealthStatus"))
+    restore(running.api, [old])
+    async with running as server, aiohttp.ClientSession() as session:
+        _, patched, _ = await Http(session, server.url)(
+            "PATCH",
+            "/api/v1/namespaces/default/pods/p/status",
+            {"status": {"containerStatuses": [sick]}},
+            content_type="application/merge-patch+json",
+        )
+
+    [found] = patched["status"]["containerStatuses"]
+    assert found.get("allocatedResourcesStatus") == (health if stays and stored else None)

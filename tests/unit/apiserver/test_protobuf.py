@@ -9,11 +9,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dra_kit.apiserver.api import ALL_VERSIONS
 from dra_kit.apiserver.server import ApiServer
-from dra_kit.kubernetes.release import DEFAULT
+from dra_kit.kubernetes.release import DEFAULT, Release
 from dra_kit.kubernetes.resource.schema.protobuf import encode_event, encode_list, encode_message, pack, unpack
 from dra_kit.kubernetes.resource.schema.types import prune
-from tests.unit.apiserver.conftest import Object, claim, config_map, definition, namespace, pod
+from tests.unit.apiserver.conftest import Http, Object, claim, config_map, definition, namespace, pod
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 CLAIM_SPEC = claim()["spec"]
@@ -294,3 +295,62 @@ async def test_hostile_message_is_refused(server: ApiServer, path: str, body: by
     assert (refusal["code"], refusal["reason"]) == (400, "BadRequest")
     assert cause in refusal["message"]
     assert len(refusal["message"]) < 300
+
+
+FORMER_RULE = {
+    "deviceSelector": {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}]},
+    "taint": {"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"},
+}
+
+
+def former_slice(version: str) -> Object:
+    mapped = {"memory": {"capacityKey": "ram", "allocationMultiplier": "2"}}
+    fields = {"capacity": {"ram": {"value": "1Gi"}}, "nodeAllocatableResourceMappings": mapped}
+    device = {"name": "a", "basic": fields} if version == "v1beta1" else {"name": "a", **fields}
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    return {"driver": "d.example.com", "pool": pool, "allNodes": True, "devices": [device]}
+
+
+FORMER = [
+    ("1.34", "v1alpha3", "DeviceTaintRule", FORMER_RULE),
+    *(("1.36", version, "ResourceSlice", former_slice(version)) for version in ("v1", "v1beta1", "v1beta2")),
+]
+"""For each field that the newest release does not have any more, an object of a release that has it."""
+
+
+@pytest.mark.parametrize(("release", "version", "kind", "spec"), FORMER)
+async def test_fields_of_former_releases_survive_protobuf(release: str, version: str, kind: str, spec: Object) -> None:
+    on = "DRANodeAllocatableResources=true" if release == "1.36" else ""
+    api_version = f"resource.k8s.io/{version}"
+    running = ApiServer(release=Release.parse(release).switched(on), runtime_config=ALL_VERSIONS)
+    async with running as server, aiohttp.ClientSession() as session:
+        path = f"{server.url}/apis/{api_version}/{kind.lower()}s"
+        obj = cluster_wide(api_version, kind, spec=spec)
+        async with session.post(path, params={"fieldValidation": "Strict"}, json=obj) as answer:
+            stored = (await answer.json())["spec"]
+        async with session.get(f"{path}/one", headers={"Accept": PROTOBUF}) as answer:
+            message = await answer.read()
+        async with session.put(f"{path}/one", headers={"Content-Type": PROTOBUF}, data=message) as answer:
+            assert answer.status == 200
+        async with session.get(f"{path}/one") as answer:
+            found = await answer.json()
+
+    assert {**stored, **spec} == stored
+    assert found["spec"] == stored
+    assert found["metadata"].get("generation", 1) == 1
+
+
+async def test_strategic_patch_and_apply_know_the_fields_of_former_releases() -> None:
+    obj = cluster_wide("resource.k8s.io/v1alpha3", "DeviceTaintRule", spec=FORMER_RULE)
+    patch = {"spec": {"deviceSelector": {"selectors": [{"cel": {"expression": "false"}}]}}}
+    running = ApiServer(release=Release.parse("1.34"), runtime_config=ALL_VERSIONS)
+    async with running as server, aiohttp.ClientSession() as session:
+        http = Http(session, server.url)
+        path = "/apis/resource.k8s.io/v1alpha3/devicetaintrules/one"
+        _, applied, _ = await http("PATCH", f"{path}?fieldManager=m", obj, content_type="application/apply-patch+yaml")
+        status, patched, _ = await http("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
+
+    owned = applied["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:deviceSelector"]
+    assert owned == {"f:deviceClassName": {}, "f:selectors": {}}
+    assert status == 200, patched["message"]
+    assert patched["spec"]["deviceSelector"] == {**FORMER_RULE["deviceSelector"], **patch["spec"]["deviceSelector"]}

@@ -618,20 +618,22 @@ def shard(start: str, end: str, field: str = "object.metadata.namespace") -> str
 
 
 @pytest.mark.parametrize(
-    ("version", "selector", "namespaces"),
+    ("version", "gate", "selector", "namespaces"),
     [
-        ("1.38", shard(LOWEST, MIDDLE), ["fo"]),  # 0x08985907b541d342 by FNV-1a
-        ("1.38", shard(MIDDLE, HIGHEST), ["foo"]),  # 0xdcb27518fed9d577
-        ("1.38", shard("0x08985907b541d342", "0x08985907b541d343"), ["fo"]),
-        ("1.38", shard("0x08985907b541d343", "0xdcb27518fed9d577"), []),
-        ("1.38", f"{shard(MIDDLE, HIGHEST)} || {shard(LOWEST, MIDDLE)}", ["fo", "foo"]),
-        ("1.37", shard(LOWEST, MIDDLE), ["fo", "foo"]),
-        ("1.37", "nonsense", ["fo", "foo"]),
+        ("1.38", "", shard(LOWEST, MIDDLE), ["fo"]),  # 0x08985907b541d342 by FNV-1a
+        ("1.38", "", shard(MIDDLE, HIGHEST), ["foo"]),  # 0xdcb27518fed9d577
+        ("1.38", "", shard("0x08985907b541d342", "0x08985907b541d343"), ["fo"]),
+        ("1.38", "", shard("0x08985907b541d343", "0xdcb27518fed9d577"), []),
+        ("1.38", "", f"{shard(MIDDLE, HIGHEST)} || {shard(LOWEST, MIDDLE)}", ["fo", "foo"]),
+        ("1.38", "false", shard(LOWEST, MIDDLE), ["fo", "foo"]),
+        ("1.37", "", "nonsense", ["fo", "foo"]),
+        ("1.36", "true", shard(LOWEST, MIDDLE), ["fo"]),
     ],
 )
-async def test_lists_are_sharded_since_1_38(version: str, selector: str, namespaces: list[str]) -> None:
+async def test_lists_are_sharded_with_the_gate(version: str, gate: str, selector: str, namespaces: list[str]) -> None:
     query = f"fieldSelector=metadata.name%3Da&shardSelector={quote(selector)}"
-    async with server_of(version) as http:
+    on = gate == "true" or (version == "1.38" and not gate)
+    async with server_of(version, f"ShardedListAndWatch={gate}" if gate else "") as http:
         for name in ("fo", "foo"):
             await http("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             await http("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "a"}})
@@ -642,7 +644,7 @@ async def test_lists_are_sharded_since_1_38(version: str, selector: str, namespa
 
     assert [item["metadata"]["namespace"] for item in listed["items"]] == namespaces
     assert len(table["rows"]) == len(namespaces)
-    assert listed["metadata"].get("shardInfo") == ({"selector": selector} if version == "1.38" else None)
+    assert listed["metadata"].get("shardInfo") == ({"selector": selector} if on else None)
     assert "shardInfo" not in table["metadata"]
 
 

@@ -17,8 +17,7 @@ from functools import cache, partial
 from typing import Any, Final, TypeAlias
 
 from dra_kit.kubernetes.manifests.files import REQUESTS
-from dra_kit.kubernetes.release import NEWEST
-from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, is_unset, item_type, struct
+from dra_kit.kubernetes.resource.schema.types import LIST, MAP, SchemaField, is_unset, item_type, struct_of_all
 from dra_kit.kubernetes.values.json import RawObject, check_json, loads, raw_text
 
 MAGIC: Final = b"k8s\x00"
@@ -145,7 +144,7 @@ class _Decoder:
 @cache
 def _numbers(type_name: str) -> tuple[dict[tuple[int, ...], tuple[str, SchemaField]], set[tuple[int, ...]]]:
     """Return name and entry of each numbered field, and the numbers of messages that are inlined in JSON."""
-    known = struct(type_name, NEWEST)
+    known = struct_of_all(type_name)
     tagged = {entry.tag: (name, entry) for name, entry in known.fields.items() if entry.tag} if known else {}
     return tagged, {tag[:i] for tag in tagged for i in range(1, len(tag))}
 
@@ -294,7 +293,7 @@ _Layout: TypeAlias = "dict[int, tuple[str, SchemaField] | _Layout]"
 @cache
 def _layout(type_name: str) -> _Layout:
     layout: _Layout = {}
-    known = struct(type_name, NEWEST)
+    known = struct_of_all(type_name)
     for name, entry in sorted(known.fields.items(), key=lambda item: item[1].tag) if known else ():
         if entry.tag:
             place: Any = layout

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.release import NEWEST, KubernetesVersion
 from dra_kit.kubernetes.values.json import DuplicateKeysObject, RawObject, go_json
 from dra_kit.kubernetes.values.quantity import WHITE_SPACE, InvalidQuantity, Quantity
 
@@ -92,8 +92,7 @@ CUSTOM_RESOURCE: Final = SchemaType(
 def struct(name: str, version: KubernetesVersion) -> SchemaType | None:
     """Return the struct of that name as a release knows it; None for scalars, lists and maps.
 
-    The shape of a field is the same in all releases: for decoded objects, :data:`~dra_kit.kubernetes.release.NEWEST`
-    knows all fields that they can have.
+    For decoded objects, whose release does not matter, there is :func:`struct_of_all`.
 
     Raises:
         KeyError: no served kind contains such a type.
@@ -105,6 +104,29 @@ def struct(name: str, version: KubernetesVersion) -> SchemaType | None:
         return None
     fields = {key: _field(value) for key, value in entry["fields"].items()}
     return SchemaType(name, _of_release(fields, name, version), entry.get("map", ""))
+
+
+@cache
+def struct_of_all(name: str) -> SchemaType | None:
+    """Return the struct of that name with the fields of all releases; None for scalars, lists and maps.
+
+    The shape of a field is the same in all releases that have it, and no two fields have the same protobuf number: this
+    is for objects that were decoded, so that they have the fields of one release.
+
+    Raises:
+        KeyError: no served kind contains such a type.
+    """
+    entry = _entry(name)
+    if entry is None:
+        return struct(name, NEWEST)
+    fields = {key: _field(value) for key, value in (entry["fields"] | _former(name)).items()}
+    return SchemaType(name, fields, entry.get("map", ""))
+
+
+def _former(type_name: str) -> dict[str, Any]:
+    """Return the fields that the newest release does not have any more."""
+    found: dict[str, Any] = read_table("former")["fields"].get(type_name, {})
+    return found
 
 
 _WRITTEN_BEFORE: Final[Mapping[str, Mapping[str, int]]] = {"ResourceSliceSpec": {"devices": 35}}
@@ -128,8 +150,8 @@ def _of_release(
     kind = type_name.rpartition(".")[2] if type_name.startswith(_GROUP) else type_name
     since: Mapping[str, int] = read_table("since").get(type_name, {})
     written = _WRITTEN_BEFORE.get(kind, {})
-    former: Mapping[str, Mapping[str, Any]] = read_table("former")["fields"].get(type_name, {})
-    known = {name: entry for name, entry in former.items() if entry["first"] <= version.minor <= entry["last"]}
+    former = _former(type_name).items()
+    known = {name: entry for name, entry in former if entry["first"] <= version.minor <= entry["last"]}
     return {
         name: msgspec.structs.replace(entry, presence="always") if version.minor < written.get(name, 0) else entry
         for name, entry in fields.items() if version.minor >= since.get(name, 0)
@@ -141,8 +163,7 @@ def _field_types(name: str) -> Iterator[str]:
     if name == CUSTOM_RESOURCE.name:
         yield from (item.type for item in CUSTOM_RESOURCE.fields.values())
     elif (entry := _entry(name)) is not None:
-        former: Mapping[str, Mapping[str, Any]] = read_table("former")["fields"].get(name, {})
-        yield from (item["type"] for item in (*entry["fields"].values(), *former.values()))
+        yield from (item["type"] for item in (*entry["fields"].values(), *_former(name).values()))
 
 
 def item_type(name: str) -> str:

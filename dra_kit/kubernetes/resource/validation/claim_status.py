@@ -76,7 +76,8 @@ def validate_device_statuses(
             shown = GoStruct(zip(("Driver", "Pool", "Device", "ShareID"), key, strict=True))
             errors.append(invalid(where, shown, "must be an allocated device in the claim"))
         if key in seen:
-            errors += mark_declarative([duplicate(where, _written(status), key="deviceID")])
+            hidden = GoStruct(Driver={}, Pool={}, Device={}, ShareID={})  # so does Go write its interned strings
+            errors += mark_declarative([duplicate(where, _written(status), key="deviceID", repeated=hidden)])
         seen.add(key)
     return errors
 

@@ -475,7 +475,7 @@ def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str, release: Rel
     for i, counter_set in enumerate(sets):
         where = f"{path}[{i}]"
         if counter_set.name in seen:
-            errors += mark_declarative([duplicate(where, counter_set, key="name")])
+            errors += mark_declarative([duplicate(where, counter_set, key="name", repeated=counter_set.name)])
         seen.add(counter_set.name)
         errors += _validate_set_name(counter_set.name, f"{where}.name")
         errors += _validate_counters(counter_set.counters, f"{where}.counters", limits)
@@ -508,7 +508,7 @@ def _validate_consumption(device: v1.Device, device_path: str, release: Release)
     for i, entry in enumerate(entries):
         where = f"{path}[{i}]"
         if entry.counter_set in seen:
-            errors += mark_declarative([duplicate(where, entry, key="counterSet")])
+            errors += mark_declarative([duplicate(where, entry, key="counterSet", repeated=entry.counter_set)])
         seen.add(entry.counter_set)
         errors += _validate_set_name(entry.counter_set, f"{where}.counterSet")
         errors += _validate_counters(entry.counters, f"{where}.counters", limits)

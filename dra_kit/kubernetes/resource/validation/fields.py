@@ -188,7 +188,7 @@ def find_duplicates(
     errors = []
     for i, item in enumerate(items):
         if key(item) in seen:
-            errors.append(duplicate(f"{path}[{i}]", item, key=name))
+            errors.append(duplicate(f"{path}[{i}]", item, key=name, repeated=key(item) if name else None))
         seen.add(key(item))
     return mark_declarative(errors)
 

@@ -10,10 +10,10 @@ import pytest
 
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource import v1
-from dra_kit.kubernetes.resource.conversion import V1BETA1, errors_in_version
+from dra_kit.kubernetes.resource.conversion import V1, V1BETA1, errors_in_version
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError
 from dra_kit.kubernetes.resource.new_object import RESOURCE_KINDS, check_new_object
-from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status
+from dra_kit.kubernetes.resource.validation.claim_status import validate_claim_status, validate_device_statuses
 from dra_kit.kubernetes.resource.validation.claims import (
     validate_claim_spec,
     validate_claim_spec_update,
@@ -197,6 +197,50 @@ def test_duplicate_condition_is_shown_whole_since_1_38() -> None:
     assert str(before) == 'status.conditions[1]: Duplicate value: "A"'
     assert str(since).startswith('status.conditions[1]: Duplicate value: {"type":"A"')
     assert (before.declarative, since.declarative) == (False, True)
+
+
+def two_requests(release: Release) -> list[FieldError]:
+    twice = [*claim().to_json()["devices"]["requests"]] * 2
+    return validate_claim_spec(v1.ResourceClaimSpec.model_validate({"devices": {"requests": twice}}), release)
+
+
+def two_consumptions(release: Release) -> list[FieldError]:
+    consumed = {"counterSet": "s", "counters": {"n": {"value": "1"}}}
+    return validate_device_fields(device(consumesCounters=[consumed] * 2), "spec.devices[0]", release)
+
+
+def two_statuses(release: Release) -> list[FieldError]:
+    place = {"driver": "d.example", "pool": "p", "device": "a"}
+    status = v1.AllocatedDeviceStatus.model_validate(place)
+    result = v1.DeviceRequestAllocationResult.model_validate({"request": "r", **place})
+    return validate_device_statuses([status] * 2, [result], release)
+
+
+@pytest.mark.parametrize(
+    ("errors_of", "item", "field", "value", "whole"),
+    [
+        (two_requests, "spec.devices.requests[1]", "name", '"r"', '{"name":"r","exactly":'),
+        (two_consumptions, "spec.devices[0].consumesCounters[1]", "counterSet", '"s"', '{"counterSet":"s"'),
+        (
+            two_statuses,
+            "status.devices[1]",
+            "deviceID",
+            '{"Driver":{},"Pool":{},"Device":{},"ShareID":{}}',
+            '{"driver"',
+        ),
+    ],
+)
+def test_duplicate_item_is_shown_by_what_repeats_until_1_36(
+    errors_of: Callable[[Release], list[FieldError]], item: str, field: str, value: str, whole: str
+) -> None:
+    [oldest], [older], [newer] = (
+        texts(errors_in_version(errors_of(release), V1, release))
+        for release in (Release.parse("1.34"), Release.parse("1.36"), Release.parse("1.37"))
+    )
+
+    assert oldest == f"{item}.{field}: Duplicate value: {value}"
+    assert older == f"{item}: Duplicate value: {value}"
+    assert newer.startswith(f"{item}: Duplicate value: {whole}")
 
 
 @pytest.mark.parametrize(
