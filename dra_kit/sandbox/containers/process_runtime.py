@@ -173,7 +173,7 @@ class ProcessRuntime:
         self._listeners: list[tuple[Callable[[str], None], Callable[[str], None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
-        self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
+        self._sandbox_starts: dict[PodReference, asyncio.Task[None]] = {}
         self.network_namespaces: Final = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
@@ -247,13 +247,13 @@ class ProcessRuntime:
         Raises:
             KubeletError: an NRI plugin rejects it, and the sandbox is gone.
         """
-        uid = config.pod.uid
-        if self.has_sandbox(uid):
+        pod = config.pod
+        if self.has_sandbox(pod.uid):
             return
-        start = self._sandbox_starts.get(uid)
+        start = self._sandbox_starts.get(pod)
         if start is None:
-            start = self._sandbox_starts[uid] = self.begin(self._run_sandbox(config))
-            start.add_done_callback(lambda _: self._sandbox_starts.pop(uid))
+            start = self._sandbox_starts[pod] = self.begin(self._run_sandbox(config))
+            start.add_done_callback(lambda _: self._sandbox_starts.pop(pod))
         await asyncio.shield(start)
 
     def has_sandbox(self, pod_uid: str) -> bool:
@@ -263,6 +263,9 @@ class ProcessRuntime:
 
     async def stop_sandbox(self, pod_uid: str) -> None:
         """Stop a pod's sandbox, whose containers have ended; a no-op if it has none."""
+        # a kubelet that has stopped meanwhile may have left one that still starts
+        if starts := [start for pod, start in self._sandbox_starts.items() if pod.uid == pod_uid]:
+            await asyncio.wait(starts)
         sandbox = self._sandboxes.get(pod_uid)
         if sandbox is None or sandbox.stopped:
             return
@@ -355,8 +358,9 @@ class ProcessRuntime:
         return [item.status for item in self._containers.values() if item.config.pod.uid == pod_uid]
 
     def pods(self) -> Collection[PodReference]:
-        """Return pods that have containers, including exited ones."""
-        return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
+        """Return pods that have a sandbox, even one that still starts, or containers, including exited ones."""
+        parts: list[Container | PodSandbox] = [*self._containers.values(), *self._sandboxes.values()]
+        return list(dict.fromkeys((*(item.config.pod for item in parts), *self._sandbox_starts)))
 
     def remove(self, pod_uid: str) -> None:
         """Forget the sandbox of a pod, and its containers except their reports; all have ended."""

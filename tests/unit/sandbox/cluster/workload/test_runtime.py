@@ -31,6 +31,7 @@ from dra_kit.sandbox.containers.runtime import (
     VolumeMount,
 )
 from tests.support.processes import children_of, is_alive
+from tests.unit.kubelet.nri.recorder import Recorder, running
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -379,6 +380,31 @@ def add_interfaces(netns: Path) -> bool:
         return subprocess.run([*pair, "peer", "net2", "netns", str(netns)], check=False).returncode == 0
     except OSError:
         return False
+
+
+async def test_sandbox_that_still_starts_when_its_kubelet_stops_can_be_found_and_stopped(tmp_path: Path) -> None:
+    plugin = Recorder()
+    plugin.gate.clear()
+    async with (
+        ProcessRuntime(nri_socket=tmp_path / "n", nri_timeout=60) as runtime,
+        running(plugin, tmp_path / "n"),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        kubelet = asyncio.create_task(runtime.run_sandbox(SandboxConfig(POD)))
+        await until(lambda: plugin.calls)
+        kubelet.cancel()
+        await asyncio.wait([kubelet])
+        assert list(runtime.pods()) == [POD]
+
+        stopping = asyncio.create_task(runtime.stop_sandbox(POD.uid))
+        await asyncio.sleep(0)  # it has begun
+        plugin.gate.set()
+        await stopping
+        assert list(runtime.pods()) == [POD]
+        runtime.remove(POD.uid)
+        assert list(runtime.pods()) == []
+        await until(lambda: len(plugin.calls) >= 3)
+    assert [hook for hook, _ in plugin.calls] == ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"]
 
 
 @pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
