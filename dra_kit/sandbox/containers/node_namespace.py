@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.errors import ConfigurationError, KubeletError, SandboxError
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 from dra_kit.process.connections import relay
 from dra_kit.sandbox.containers.processes import (
@@ -385,15 +385,20 @@ class PodNetworks:
             is_used: there are hooks that may move interfaces; without them, a file will do.
 
         Raises:
-            OSError: the kernel forbids it.
-            SandboxError: the same, for a pod that shares the network of this machine.
+            KubeletError: the kernel forbids it.
         """
-        if not self._real or not is_used:
-            network: PodNetwork = NetworkFile(self._directory / sandbox)
-        elif self._namespace is None:
-            network = NetworkNamespace()
-        else:
-            network = await self._namespace.open_network()
+        try:
+            if not self._real or not is_used:
+                network: PodNetwork = NetworkFile(self._directory / sandbox)
+            elif self._namespace is None:
+                network = NetworkNamespace()
+            else:
+                network = await self._namespace.open_network()
+        except (OSError, SandboxError) as error:
+            reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+            raise KubeletError(
+                f"failed to setup network for sandbox: failed to create network namespace: {reason}"
+            ) from None
         self._networks[sandbox] = network
         return network.path
 

@@ -492,12 +492,7 @@ class ProcessRuntime:
         if not config.host_network:
             # in the namespaces of a node, nothing but a hook can move an interface
             wanted = self.namespace is None or (self.nri is not None and bool(self.nri.plugins))
-            try:
-                netns = await self._networks.open(identity, is_used=wanted)
-            except OSError as error:
-                raise KubeletError(
-                    f"failed to setup network for sandbox: failed to create network namespace: {error}"
-                ) from None
+            netns = await self._networks.open(identity, is_used=wanted)
         sandbox = PodSandbox(identity, config, netns)
         if self.nri is not None:
             try:

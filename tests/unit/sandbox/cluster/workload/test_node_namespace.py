@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import shlex
 import signal
 import socket
@@ -22,7 +23,7 @@ import pytest
 from typing_extensions import override
 
 from dra_kit.client.resources import PODS, RESOURCE_SLICES
-from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.errors import ConfigurationError, KubeletError, SandboxError
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubelet.nri import Plugin
@@ -391,6 +392,22 @@ async def test_pod_whose_network_is_lost_gets_another_sandbox(short: Path) -> No
         await runtime.run(ContainerConfig(POD, "c", 0, "x", ("cat", "/proc/net/dev")))
         await until(lambda: "net1:" in runtime.reports("kitchen", "guest")[-1].log.text)
         assert len(runtime.nri_pods()) == 1
+
+
+async def test_network_that_the_kernel_refuses_is_an_error_of_the_pod(short: Path) -> None:
+    nri = short / "nri.sock"
+    async with (
+        runtime_in(short, nri_socket=nri, network_namespaces=True) as runtime,
+        running(InterfaceMover(runtime), nri),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        assert runtime.processes.process is not None
+        resource.prlimit(runtime.processes.process, resource.RLIMIT_NOFILE, (3, 3))
+        with pytest.raises(KubeletError) as failed:
+            await runtime.run_sandbox(SandboxConfig(POD))
+    assert str(failed.value) == (
+        "failed to setup network for sandbox: failed to create network namespace: too many open files"
+    )
 
 
 async def test_pods_without_hooks_share_the_network_of_their_node(short: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dra_kit.errors import SandboxError
+from dra_kit.errors import KubeletError, SandboxError
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers import processes
@@ -440,6 +440,23 @@ async def test_container_runs_in_the_network_namespace_of_its_pod_if_an_interfac
         await runtime.stop_sandbox(POD.uid)
         assert sorted(runtime.interfaces("kitchen", "guest")) == ["net1", "net2"]  # as when it was stopped
         assert not netns.exists()
+
+
+@pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
+async def test_network_namespace_that_the_kernel_refuses_is_an_error_of_the_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: int) -> int:
+        ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    async with ProcessRuntime(network_namespaces=True) as runtime:
+        with monkeypatch.context() as refusing:
+            refusing.setattr(processes, "_LIBC", types.SimpleNamespace(unshare=refuse))
+            with pytest.raises(KubeletError, match=r"network for sandbox: .*No space left on device"):
+                await runtime.run_sandbox(SandboxConfig(POD))
+        await runtime.run_sandbox(SandboxConfig(POD))
+        assert runtime.has_sandbox(POD.uid)
 
 
 async def test_network_namespaces_that_are_forbidden_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
