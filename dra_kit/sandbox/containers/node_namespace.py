@@ -11,7 +11,7 @@ import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -426,13 +426,27 @@ class PodNetworks:
         network = self._networks.get(sandbox)
         return str(network.path) if network and network.is_real and network.interfaces() else ""
 
-    async def dial(self, sandbox: str, port: int) -> Streams:
-        """Connect to a port in the network of a sandbox.
+    async def dial(self, sandbox: str, port: int, others: Iterable[str] = ()) -> Streams:
+        """Connect to a port in the network of a sandbox, or in the first of others that accepts.
+
+        Args:
+            sandbox: its ID.
+            port: where a container listens.
+            others: networks in which containers of the sandbox run, as :meth:`path` returned them then: an interface
+                may have come after a container had started.
 
         Raises:
             OSError: the connection is refused.
         """
-        path = self.path(sandbox)
+        refusals: list[OSError] = []
+        for path in dict.fromkeys((self.path(sandbox), *others)):
+            try:
+                return await self._dial(path, port)
+            except OSError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    async def _dial(self, path: str, port: int) -> Streams:
         if self._namespace is not None:
             return await asyncio.open_connection(sock=await self._namespace.connect(port, network=path))
         connection = socket_in(path)

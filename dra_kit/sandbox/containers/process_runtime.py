@@ -88,6 +88,7 @@ class Container(Struct):
     pipe: OutputPipe | None = None
     input: StreamEnd | None = None
     has_process: bool = True
+    network: str = ""  # the namespace in which its process runs; empty for that of the node
     created: bool = False  # plugins know it
     started: bool = False
     kill_at: float | None = None
@@ -119,9 +120,8 @@ class ProcessRuntime:
     A container is a process group with the environment of the pod and of CDI, an empty working directory, and the
     volumes of the kubelet where the kernel lets this user mount; else :data:`MOUNTS_VARIABLE` says where they are. It
     shares all other files, network and users with this machine, or with its node's namespace, in which mounts and
-    device files of CDI are made, too. Unlike the first process of a PID namespace, it is
-    terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
-    is killed.
+    device files of CDI are made, too. Unlike the first process of a PID namespace, it ends with a SIGTERM that it does
+    not handle. No process outlives the runtime, even if the process that owns it is killed.
 
     A container without a command would run the command of its image. Unless a folder stands for the image, such a
     container counts as running until it is stopped, and its output says so. Programs of such a folder come before those
@@ -137,9 +137,9 @@ class ProcessRuntime:
         nri_socket: where NRI plugins connect; None for no NRI.
         nri_timeout: seconds in which a plugin must answer.
         network_namespaces: give each pod a network namespace, instead of a file that stands for it. A container runs in
-            it if hooks have moved an interface there; it has no other network then, but that it reaches the ports of
-            this machine which programs of its node reach. In the namespaces of a node, pods that start while there are
-            no NRI plugins still get a file.
+            it if hooks have moved an interface there before it starts; it has no other network then, except that it
+            reaches the ports of this machine which programs of its node reach. In the namespaces of a node, pods that start
+            while no NRI plugin is connected still get a file.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
         namespace: what containers run in, which is opened with the runtime; None for this machine.
@@ -332,7 +332,9 @@ class ProcessRuntime:
             OSError: the connection is refused.
         """
         sandbox = self._sandboxes.get(pod_uid)
-        return await self._networks.dial(sandbox.id if sandbox else "", port)
+        there = (item for item in self._containers.values() if item.config.pod.uid == pod_uid)
+        others = [item.network for item in there if item.status.running and item.has_process]
+        return await self._networks.dial(sandbox.id if sandbox else "", port, others)
 
     def stop(self, container_id: str, grace: float) -> None:
         """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
@@ -625,6 +627,7 @@ class ProcessRuntime:
         places = ":".join(f"{mount.path}={mount.source}" for mount in config.mounts)
         unmounted = {MOUNTS_VARIABLE: places} if places else {}
         edits = container.report().edits
+        container.network = self._networks.path(sandbox.id) if sandbox else ""
         streams = open_main(config, self._intake, container.log)
         container.pipe, container.input = streams.pipe, streams.input
         try:
@@ -643,7 +646,7 @@ class ProcessRuntime:
                 hostname=config.hostname if in_node else "",
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
-                network=self._networks.path(sandbox.id) if sandbox else "",
+                network=container.network,
             )
         finally:
             streams.close_child()

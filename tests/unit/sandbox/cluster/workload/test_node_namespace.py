@@ -364,6 +364,45 @@ async def test_pod_with_interfaces_has_its_own_network_and_reaches_the_same_port
         await until(lambda: not netns.exists())
 
 
+class LateMover(InterfaceMover):
+    """One that makes them when the second container of a pod is created."""
+
+    @override
+    async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
+        pass
+
+    @override
+    async def create_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
+        if container.name == "second":
+            await super().run_pod_sandbox(pod)
+
+
+@pytest.mark.skipif(bool(NO_INTERFACES), reason=NO_INTERFACES)
+async def test_container_that_was_there_before_the_interfaces_of_its_pod_is_still_reached(short: Path) -> None:
+    nri = short / "nri.sock"
+    server = "import socket; s = socket.create_server(('', {})); [s.accept() for _ in range(9)]"
+    async with (
+        runtime_in(short, nri_socket=nri, network_namespaces=True) as runtime,
+        running(LateMover(runtime), nri),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        other = PodReference("kitchen", "other", "uid-2")
+        ids = []
+        for pod, name, port in ((POD, "first", 8080), (other, "c", 8081), (POD, "second", 8082)):
+            await runtime.run_sandbox(SandboxConfig(pod))
+            config = ContainerConfig(pod, name, 0, "x", (sys.executable, "-c", server.format(port)))
+            ids.append((await runtime.run(config)).id)
+            (await dialed(runtime, pod, port))[1].close()
+        assert list(runtime.interfaces("kitchen", "guest")) == ["net2", "net1"]
+
+        (await runtime.dial(POD.uid, 8080))[1].close()
+        runtime.stop(ids[0], 0)
+        await until(lambda: not runtime.containers(POD.uid)[0].running)
+        with pytest.raises(ConnectionRefusedError):  # no container of this pod is in the network of the node
+            await runtime.dial(POD.uid, 8081)
+        (await runtime.dial(POD.uid, 8082))[1].close()
+
+
 async def dialed(runtime: ProcessRuntime, pod: PodReference, port: int) -> Streams:
     async with asyncio.timeout(60):
         while True:
