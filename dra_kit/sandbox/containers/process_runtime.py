@@ -138,8 +138,8 @@ class ProcessRuntime:
         nri_timeout: seconds in which a plugin must answer.
         network_namespaces: give each pod a network namespace, instead of a file that stands for it. A container runs in
             it if hooks have moved an interface there before it starts; it has no other network then, except that it
-            reaches the ports of this machine which programs of its node reach. In the namespaces of a node, pods that start
-            while no NRI plugin is connected still get a file.
+            reaches the ports of this machine which programs of its node reach. In the namespaces of a node, pods that
+            start while no NRI plugin is connected still get a file.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
         namespace: what containers run in, which is opened with the runtime; None for this machine.
@@ -488,7 +488,8 @@ class ProcessRuntime:
     async def _run_sandbox(self, config: SandboxConfig) -> None:
         former = self._sandboxes.get(config.pod.uid)
         if former is not None and not former.stopped:  # its network is lost
-            await self._stop_sandbox(replace(former, stopped=True))
+            await self._stop_sandbox(replace(former, stopped=True), remove=True)
+            del self._sandboxes[config.pod.uid]
         identity = secrets.token_hex(32)
         netns = None
         if not config.host_network:
@@ -500,18 +501,18 @@ class ProcessRuntime:
             try:
                 await self.nri.pod_event(pb.RUN_POD_SANDBOX, sandbox)
             except CallError as error:
-                stopped = replace(sandbox, stopped=True)
-                await self._stop_sandbox(stopped)
-                await self._inform(pb.REMOVE_POD_SANDBOX, stopped)
+                await self._stop_sandbox(replace(sandbox, stopped=True), remove=True)
                 text = f"NRI RunPodSandbox failed: {error.message}"
                 raise KubeletError(rpc_error(error.code, text)) from None
             with suppress(OSError):  # each container finds out again, and reports it
                 await self._networks.refresh(identity)
         self._sandboxes[config.pod.uid] = sandbox
 
-    async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
+    async def _stop_sandbox(self, sandbox: PodSandbox, *, remove: bool = False) -> None:
         await self._inform(pb.STOP_POD_SANDBOX, sandbox)
         self._networks.close(sandbox.id)
+        if remove:
+            await self._inform(pb.REMOVE_POD_SANDBOX, sandbox)
 
     def _interfaces(self, sandbox: PodSandbox) -> tuple[str, ...]:
         return sandbox.left if sandbox.stopped else self._networks.interfaces(sandbox.id)

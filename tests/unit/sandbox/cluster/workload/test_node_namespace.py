@@ -46,7 +46,7 @@ from dra_kit.sandbox.drivers import command_processes
 from dra_kit.sandbox.drivers.command_processes import read_logs
 from dra_kit.sandbox.drivers.commands import parse_commands
 from tests.support import foreign_driver
-from tests.unit.kubelet.nri.recorder import running
+from tests.unit.kubelet.nri.recorder import Recorder, running
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.upstream.__main__ import has_link
 
@@ -422,15 +422,38 @@ async def test_pod_whose_network_is_lost_gets_another_sandbox(short: Path) -> No
         await plugin.until_connected()
         await until(lambda: runtime.nri and runtime.nri.plugins)
         await runtime.run_sandbox(SandboxConfig(POD))
-        assert runtime.processes.process is not None
-        os.kill(runtime.processes.process, signal.SIGKILL)
-        await until(lambda: not runtime.has_sandbox(POD.uid))
+        await _lose_network(runtime)
 
         await runtime.processes.enter()
         await runtime.run_sandbox(SandboxConfig(POD))
         await runtime.run(ContainerConfig(POD, "c", 0, "x", ("cat", "/proc/net/dev")))
         await until(lambda: "net1:" in runtime.reports("kitchen", "guest")[-1].log.text)
         assert len(runtime.nri_pods()) == 1
+
+
+async def _lose_network(runtime: ProcessRuntime) -> None:
+    assert runtime.processes.process is not None
+    os.kill(runtime.processes.process, signal.SIGKILL)
+    await until(lambda: not runtime.has_sandbox(POD.uid))
+
+
+async def test_plugins_undo_a_sandbox_whose_network_is_lost_once(short: Path) -> None:
+    nri, plugin = short / "nri.sock", Recorder()
+    async with (
+        runtime_in(short, nri_socket=nri, nri_timeout=60, network_namespaces=True) as runtime,
+        running(plugin, nri),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        await runtime.run_sandbox(SandboxConfig(POD))
+        await _lose_network(runtime)
+        plugin.error = RuntimeError("no plate")
+        with pytest.raises(KubeletError, match="no plate"):
+            await runtime.run_sandbox(SandboxConfig(POD))
+        plugin.error = None
+        await runtime.run_sandbox(SandboxConfig(POD))
+    ids = list(dict.fromkeys(id_ for _, id_ in plugin.calls))
+    ended = ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"]
+    assert [[hook for hook, id_ in plugin.calls if id_ == wanted] for wanted in ids] == [ended, ended, ended[:1]]
 
 
 async def test_network_that_the_kernel_refuses_is_an_error_of_the_pod(short: Path) -> None:
