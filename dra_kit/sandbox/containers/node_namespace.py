@@ -11,7 +11,7 @@ import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.errors import ConfigurationError, KubeletError, SandboxError
 from dra_kit.kubelet.sockets import SOCKET_PATH_MAX
 from dra_kit.process.connections import relay
 from dra_kit.sandbox.containers.processes import (
@@ -385,15 +385,20 @@ class PodNetworks:
             is_used: there are hooks that may move interfaces; without them, a file will do.
 
         Raises:
-            OSError: the kernel forbids it.
-            SandboxError: the same, for a pod that shares the network of this machine.
+            KubeletError: the kernel forbids it.
         """
-        if not self._real or not is_used:
-            network: PodNetwork = NetworkFile(self._directory / sandbox)
-        elif self._namespace is None:
-            network = NetworkNamespace()
-        else:
-            network = await self._namespace.open_network()
+        try:
+            if not self._real or not is_used:
+                network: PodNetwork = NetworkFile(self._directory / sandbox)
+            elif self._namespace is None:
+                network = NetworkNamespace()
+            else:
+                network = await self._namespace.open_network()
+        except (OSError, SandboxError) as error:
+            reason = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+            raise KubeletError(
+                f"failed to setup network for sandbox: failed to create network namespace: {reason}"
+            ) from None
         self._networks[sandbox] = network
         return network.path
 
@@ -421,13 +426,27 @@ class PodNetworks:
         network = self._networks.get(sandbox)
         return str(network.path) if network and network.is_real and network.interfaces() else ""
 
-    async def dial(self, sandbox: str, port: int) -> Streams:
-        """Connect to a port in the network of a sandbox.
+    async def dial(self, sandbox: str, port: int, others: Iterable[str] = ()) -> Streams:
+        """Connect to a port in the network of a sandbox, or in the first of others that accepts.
+
+        Args:
+            sandbox: its ID.
+            port: where a container listens.
+            others: networks in which containers of the sandbox run, as :meth:`path` returned them then: an interface
+                may have come after a container had started.
 
         Raises:
             OSError: the connection is refused.
         """
-        path = self.path(sandbox)
+        refusals: list[OSError] = []
+        for path in dict.fromkeys((self.path(sandbox), *others)):
+            try:
+                return await self._dial(path, port)
+            except OSError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    async def _dial(self, path: str, port: int) -> Streams:
         if self._namespace is not None:
             return await asyncio.open_connection(sock=await self._namespace.connect(port, network=path))
         connection = socket_in(path)

@@ -88,6 +88,7 @@ class Container(Struct):
     pipe: OutputPipe | None = None
     input: StreamEnd | None = None
     has_process: bool = True
+    network: str = ""  # the namespace in which its process runs; empty for that of the node
     created: bool = False  # plugins know it
     started: bool = False
     kill_at: float | None = None
@@ -119,9 +120,8 @@ class ProcessRuntime:
     A container is a process group with the environment of the pod and of CDI, an empty working directory, and the
     volumes of the kubelet where the kernel lets this user mount; else :data:`MOUNTS_VARIABLE` says where they are. It
     shares all other files, network and users with this machine, or with its node's namespace, in which mounts and
-    device files of CDI are made, too. Unlike the first process of a PID namespace, it is
-    terminated by a SIGTERM that it does not handle. No process outlives the runtime, even if the process that owns it
-    is killed.
+    device files of CDI are made, too. Unlike the first process of a PID namespace, it ends with a SIGTERM that it does
+    not handle. No process outlives the runtime, even if the process that owns it is killed.
 
     A container without a command would run the command of its image. Unless a folder stands for the image, such a
     container counts as running until it is stopped, and its output says so. Programs of such a folder come before those
@@ -137,9 +137,9 @@ class ProcessRuntime:
         nri_socket: where NRI plugins connect; None for no NRI.
         nri_timeout: seconds in which a plugin must answer.
         network_namespaces: give each pod a network namespace, instead of a file that stands for it. A container runs in
-            it if hooks have moved an interface there; it has no other network then, but that it reaches the ports of
-            this machine which programs of its node reach. In the namespaces of a node, pods that start while there are
-            no NRI plugins still get a file.
+            it if hooks have moved an interface there before it starts; it has no other network then, except that it
+            reaches the ports of this machine which programs of its node reach. In the namespaces of a node, pods that
+            start while no NRI plugin is connected still get a file.
         node_directory: a container that mounts a missing file below it does not start. Mounts of other files are not
             checked, because simulated hardware has none.
         namespace: what containers run in, which is opened with the runtime; None for this machine.
@@ -173,7 +173,7 @@ class ProcessRuntime:
         self._listeners: list[tuple[Callable[[str], None], Callable[[str], None]]] = []
         self._work: set[asyncio.Task[Any]] = set()
         self._sandboxes: dict[str, PodSandbox] = {}  # by UID of the pod
-        self._sandbox_starts: dict[str, asyncio.Task[None]] = {}
+        self._sandbox_starts: dict[PodReference, asyncio.Task[None]] = {}
         self.network_namespaces: Final = network_namespaces
         self._node_directory = node_directory
         self._stack = AsyncExitStack()
@@ -247,13 +247,13 @@ class ProcessRuntime:
         Raises:
             KubeletError: an NRI plugin rejects it, and the sandbox is gone.
         """
-        uid = config.pod.uid
-        if self.has_sandbox(uid):
+        pod = config.pod
+        if self.has_sandbox(pod.uid):
             return
-        start = self._sandbox_starts.get(uid)
+        start = self._sandbox_starts.get(pod)
         if start is None:
-            start = self._sandbox_starts[uid] = self.begin(self._run_sandbox(config))
-            start.add_done_callback(lambda _: self._sandbox_starts.pop(uid))
+            start = self._sandbox_starts[pod] = self.begin(self._run_sandbox(config))
+            start.add_done_callback(lambda _: self._sandbox_starts.pop(pod))
         await asyncio.shield(start)
 
     def has_sandbox(self, pod_uid: str) -> bool:
@@ -263,6 +263,9 @@ class ProcessRuntime:
 
     async def stop_sandbox(self, pod_uid: str) -> None:
         """Stop a pod's sandbox, whose containers have ended; a no-op if it has none."""
+        # a kubelet that has stopped meanwhile may have left one that still starts
+        if starts := [start for pod, start in self._sandbox_starts.items() if pod.uid == pod_uid]:
+            await asyncio.wait(starts)
         sandbox = self._sandboxes.get(pod_uid)
         if sandbox is None or sandbox.stopped:
             return
@@ -329,7 +332,9 @@ class ProcessRuntime:
             OSError: the connection is refused.
         """
         sandbox = self._sandboxes.get(pod_uid)
-        return await self._networks.dial(sandbox.id if sandbox else "", port)
+        there = (item for item in self._containers.values() if item.config.pod.uid == pod_uid)
+        others = [item.network for item in there if item.status.running and item.has_process]
+        return await self._networks.dial(sandbox.id if sandbox else "", port, others)
 
     def stop(self, container_id: str, grace: float) -> None:
         """Terminate a container, and kill it after ``grace`` seconds; another call can only shorten this time."""
@@ -355,8 +360,9 @@ class ProcessRuntime:
         return [item.status for item in self._containers.values() if item.config.pod.uid == pod_uid]
 
     def pods(self) -> Collection[PodReference]:
-        """Return pods that have containers, including exited ones."""
-        return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
+        """Return pods that have a sandbox, even one that still starts, or containers, including exited ones."""
+        parts: list[Container | PodSandbox] = [*self._containers.values(), *self._sandboxes.values()]
+        return list(dict.fromkeys((*(item.config.pod for item in parts), *self._sandbox_starts)))
 
     def remove(self, pod_uid: str) -> None:
         """Forget the sandbox of a pod, and its containers except their reports; all have ended."""
@@ -482,35 +488,31 @@ class ProcessRuntime:
     async def _run_sandbox(self, config: SandboxConfig) -> None:
         former = self._sandboxes.get(config.pod.uid)
         if former is not None and not former.stopped:  # its network is lost
-            await self._stop_sandbox(replace(former, stopped=True))
+            await self._stop_sandbox(replace(former, stopped=True), remove=True)
+            del self._sandboxes[config.pod.uid]
         identity = secrets.token_hex(32)
         netns = None
         if not config.host_network:
             # in the namespaces of a node, nothing but a hook can move an interface
             wanted = self.namespace is None or (self.nri is not None and bool(self.nri.plugins))
-            try:
-                netns = await self._networks.open(identity, is_used=wanted)
-            except OSError as error:
-                raise KubeletError(
-                    f"failed to setup network for sandbox: failed to create network namespace: {error}"
-                ) from None
+            netns = await self._networks.open(identity, is_used=wanted)
         sandbox = PodSandbox(identity, config, netns)
         if self.nri is not None:
             try:
                 await self.nri.pod_event(pb.RUN_POD_SANDBOX, sandbox)
             except CallError as error:
-                stopped = replace(sandbox, stopped=True)
-                await self._stop_sandbox(stopped)
-                await self._inform(pb.REMOVE_POD_SANDBOX, stopped)
+                await self._stop_sandbox(replace(sandbox, stopped=True), remove=True)
                 text = f"NRI RunPodSandbox failed: {error.message}"
                 raise KubeletError(rpc_error(error.code, text)) from None
             with suppress(OSError):  # each container finds out again, and reports it
                 await self._networks.refresh(identity)
         self._sandboxes[config.pod.uid] = sandbox
 
-    async def _stop_sandbox(self, sandbox: PodSandbox) -> None:
+    async def _stop_sandbox(self, sandbox: PodSandbox, *, remove: bool = False) -> None:
         await self._inform(pb.STOP_POD_SANDBOX, sandbox)
         self._networks.close(sandbox.id)
+        if remove:
+            await self._inform(pb.REMOVE_POD_SANDBOX, sandbox)
 
     def _interfaces(self, sandbox: PodSandbox) -> tuple[str, ...]:
         return sandbox.left if sandbox.stopped else self._networks.interfaces(sandbox.id)
@@ -626,6 +628,7 @@ class ProcessRuntime:
         places = ":".join(f"{mount.path}={mount.source}" for mount in config.mounts)
         unmounted = {MOUNTS_VARIABLE: places} if places else {}
         edits = container.report().edits
+        container.network = self._networks.path(sandbox.id) if sandbox else ""
         streams = open_main(config, self._intake, container.log)
         container.pipe, container.input = streams.pipe, streams.input
         try:
@@ -644,7 +647,7 @@ class ProcessRuntime:
                 hostname=config.hostname if in_node else "",
                 shares=in_node and any(mount.shared for mount in config.mounts),
                 unmounted=unmounted,
-                network=self._networks.path(sandbox.id) if sandbox else "",
+                network=container.network,
             )
         finally:
             streams.close_child()

@@ -142,7 +142,7 @@ class ReaperClient:
         self._order({"network": identity, "path": path})
         message, _ = await answer
         if number := message.get("errno", errno.EIO):
-            raise OSError(number, os.strerror(number), path)
+            raise OSError(number, os.strerror(number), path or None)
         return message["path"], tuple(message["interfaces"])
 
     def leave_network(self, path: str) -> None:

@@ -210,6 +210,22 @@ async def test_a_rejected_sandbox_is_tried_again(kitchen: Node) -> None:
     assert kitchen.driver.calls == [("prepare", "lunch")]
 
 
+async def test_a_sandbox_without_containers_is_removed_if_the_pod_vanishes_while_the_kubelet_is_down(
+    kitchen: Node,
+) -> None:
+    plugin = Pinning()
+    plugin.failures["create"] = "no chair"
+    async with connected(kitchen, plugin):
+        await kitchen.start(pod(SLEEPER))
+        await kitchen.is_so(lambda: ("create", "eater") in plugin.calls)
+        await kitchen.kubelet.stop()
+        await kitchen.delete(grace=0)
+        assert ("stop", "guest") not in plugin.calls
+        await kitchen.kubelet.start()
+        await kitchen.is_so(lambda: ("remove", "guest") in plugin.calls)
+    assert plugin.calls.count(("stop", "guest")) == plugin.calls.count(("run", "guest")) == 1
+
+
 async def test_a_rejected_container_is_tried_again_in_the_same_sandbox(kitchen: Node) -> None:
     plugin = Pinning()
     plugin.failures["create"] = "no chair"

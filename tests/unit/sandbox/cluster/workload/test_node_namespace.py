@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import shlex
 import signal
 import socket
@@ -22,7 +23,7 @@ import pytest
 from typing_extensions import override
 
 from dra_kit.client.resources import PODS, RESOURCE_SLICES
-from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.errors import ConfigurationError, KubeletError, SandboxError
 from dra_kit.kubelet.cdi.resolution import load_specs
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubelet.nri import Plugin
@@ -45,7 +46,7 @@ from dra_kit.sandbox.drivers import command_processes
 from dra_kit.sandbox.drivers.command_processes import read_logs
 from dra_kit.sandbox.drivers.commands import parse_commands
 from tests.support import foreign_driver
-from tests.unit.kubelet.nri.recorder import running
+from tests.unit.kubelet.nri.recorder import Recorder, running
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.upstream.__main__ import has_link
 
@@ -363,6 +364,45 @@ async def test_pod_with_interfaces_has_its_own_network_and_reaches_the_same_port
         await until(lambda: not netns.exists())
 
 
+class LateMover(InterfaceMover):
+    """One that makes them when the second container of a pod is created."""
+
+    @override
+    async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
+        pass
+
+    @override
+    async def create_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
+        if container.name == "second":
+            await super().run_pod_sandbox(pod)
+
+
+@pytest.mark.skipif(bool(NO_INTERFACES), reason=NO_INTERFACES)
+async def test_container_that_was_there_before_the_interfaces_of_its_pod_is_still_reached(short: Path) -> None:
+    nri = short / "nri.sock"
+    server = "import socket; s = socket.create_server(('', {})); [s.accept() for _ in range(9)]"
+    async with (
+        runtime_in(short, nri_socket=nri, network_namespaces=True) as runtime,
+        running(LateMover(runtime), nri),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        other = PodReference("kitchen", "other", "uid-2")
+        ids = []
+        for pod, name, port in ((POD, "first", 8080), (other, "c", 8081), (POD, "second", 8082)):
+            await runtime.run_sandbox(SandboxConfig(pod))
+            config = ContainerConfig(pod, name, 0, "x", (sys.executable, "-c", server.format(port)))
+            ids.append((await runtime.run(config)).id)
+            (await dialed(runtime, pod, port))[1].close()
+        assert list(runtime.interfaces("kitchen", "guest")) == ["net2", "net1"]
+
+        (await runtime.dial(POD.uid, 8080))[1].close()
+        runtime.stop(ids[0], 0)
+        await until(lambda: not runtime.containers(POD.uid)[0].running)
+        with pytest.raises(ConnectionRefusedError):  # no container of this pod is in the network of the node
+            await runtime.dial(POD.uid, 8081)
+        (await runtime.dial(POD.uid, 8082))[1].close()
+
+
 async def dialed(runtime: ProcessRuntime, pod: PodReference, port: int) -> Streams:
     async with asyncio.timeout(60):
         while True:
@@ -382,15 +422,54 @@ async def test_pod_whose_network_is_lost_gets_another_sandbox(short: Path) -> No
         await plugin.until_connected()
         await until(lambda: runtime.nri and runtime.nri.plugins)
         await runtime.run_sandbox(SandboxConfig(POD))
-        assert runtime.processes.process is not None
-        os.kill(runtime.processes.process, signal.SIGKILL)
-        await until(lambda: not runtime.has_sandbox(POD.uid))
+        await _lose_network(runtime)
 
         await runtime.processes.enter()
         await runtime.run_sandbox(SandboxConfig(POD))
         await runtime.run(ContainerConfig(POD, "c", 0, "x", ("cat", "/proc/net/dev")))
         await until(lambda: "net1:" in runtime.reports("kitchen", "guest")[-1].log.text)
         assert len(runtime.nri_pods()) == 1
+
+
+async def _lose_network(runtime: ProcessRuntime) -> None:
+    assert runtime.processes.process is not None
+    os.kill(runtime.processes.process, signal.SIGKILL)
+    await until(lambda: not runtime.has_sandbox(POD.uid))
+
+
+async def test_plugins_undo_a_sandbox_whose_network_is_lost_once(short: Path) -> None:
+    nri, plugin = short / "nri.sock", Recorder()
+    async with (
+        runtime_in(short, nri_socket=nri, nri_timeout=60, network_namespaces=True) as runtime,
+        running(plugin, nri),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        await runtime.run_sandbox(SandboxConfig(POD))
+        await _lose_network(runtime)
+        plugin.error = RuntimeError("no plate")
+        with pytest.raises(KubeletError, match="no plate"):
+            await runtime.run_sandbox(SandboxConfig(POD))
+        plugin.error = None
+        await runtime.run_sandbox(SandboxConfig(POD))
+    ids = list(dict.fromkeys(id_ for _, id_ in plugin.calls))
+    ended = ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"]
+    assert [[hook for hook, id_ in plugin.calls if id_ == wanted] for wanted in ids] == [ended, ended, ended[:1]]
+
+
+async def test_network_that_the_kernel_refuses_is_an_error_of_the_pod(short: Path) -> None:
+    nri = short / "nri.sock"
+    async with (
+        runtime_in(short, nri_socket=nri, network_namespaces=True) as runtime,
+        running(InterfaceMover(runtime), nri),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        assert runtime.processes.process is not None
+        resource.prlimit(runtime.processes.process, resource.RLIMIT_NOFILE, (3, 3))
+        with pytest.raises(KubeletError) as failed:
+            await runtime.run_sandbox(SandboxConfig(POD))
+    assert str(failed.value) == (
+        "failed to setup network for sandbox: failed to create network namespace: too many open files"
+    )
 
 
 async def test_pods_without_hooks_share_the_network_of_their_node(short: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dra_kit.errors import SandboxError
+from dra_kit.errors import KubeletError, SandboxError
 from dra_kit.kubelet.cdi.spec import Mount, SpecEdits
 from dra_kit.kubernetes.resource.objects import PodReference
 from dra_kit.sandbox.containers import processes
@@ -31,6 +31,7 @@ from dra_kit.sandbox.containers.runtime import (
     VolumeMount,
 )
 from tests.support.processes import children_of, is_alive
+from tests.unit.kubelet.nri.recorder import Recorder, running
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -381,6 +382,31 @@ def add_interfaces(netns: Path) -> bool:
         return False
 
 
+async def test_sandbox_that_still_starts_when_its_kubelet_stops_can_be_found_and_stopped(tmp_path: Path) -> None:
+    plugin = Recorder()
+    plugin.gate.clear()
+    async with (
+        ProcessRuntime(nri_socket=tmp_path / "n", nri_timeout=60) as runtime,
+        running(plugin, tmp_path / "n"),
+    ):
+        await until(lambda: runtime.nri and runtime.nri.plugins)
+        kubelet = asyncio.create_task(runtime.run_sandbox(SandboxConfig(POD)))
+        await until(lambda: plugin.calls)
+        kubelet.cancel()
+        await asyncio.wait([kubelet])
+        assert list(runtime.pods()) == [POD]
+
+        stopping = asyncio.create_task(runtime.stop_sandbox(POD.uid))
+        await asyncio.sleep(0)  # it has begun
+        plugin.gate.set()
+        await stopping
+        assert list(runtime.pods()) == [POD]
+        runtime.remove(POD.uid)
+        assert list(runtime.pods()) == []
+        await until(lambda: len(plugin.calls) >= 3)
+    assert [hook for hook, _ in plugin.calls] == ["RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"]
+
+
 @pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
 async def test_socket_of_a_network_namespace_connects_inside_it() -> None:
     network = NetworkNamespace()
@@ -414,6 +440,23 @@ async def test_container_runs_in_the_network_namespace_of_its_pod_if_an_interfac
         await runtime.stop_sandbox(POD.uid)
         assert sorted(runtime.interfaces("kitchen", "guest")) == ["net1", "net2"]  # as when it was stopped
         assert not netns.exists()
+
+
+@pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
+async def test_network_namespace_that_the_kernel_refuses_is_an_error_of_the_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: int) -> int:
+        ctypes.set_errno(errno.ENOSPC)
+        return -1
+
+    async with ProcessRuntime(network_namespaces=True) as runtime:
+        with monkeypatch.context() as refusing:
+            refusing.setattr(processes, "_LIBC", types.SimpleNamespace(unshare=refuse))
+            with pytest.raises(KubeletError, match=r"network for sandbox: .*No space left on device"):
+                await runtime.run_sandbox(SandboxConfig(POD))
+        await runtime.run_sandbox(SandboxConfig(POD))
+        assert runtime.has_sandbox(POD.uid)
 
 
 async def test_network_namespaces_that_are_forbidden_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
