@@ -162,6 +162,8 @@ class Change(Enum):
     """``distinctAttribute`` compares values; before, it only found a device not distinct from itself."""
     DISTINCT_FROM_ALL = auto()
     """``distinctAttribute`` compares with all devices; before, with the latest device of each request."""
+    TAINT_RULES_HAVE_A_GATE = auto()
+    """DeviceTaintRules need the gate DRADeviceTaintRules; before, they needed DRADeviceTaints only."""
     CONFIGS_FOR_ALL_NAME_NONE = auto()
     """A config that applies to all requests names none of them; before, there was one for each request it named."""
     AMOUNTS_CHECKED = auto()
@@ -318,6 +320,7 @@ _CHANGED: Final = {
     Change.ALL_COUNTS_FULL: 37,
     Change.DISTINCT_VALUES_COMPARED: 35,
     Change.DISTINCT_FROM_ALL: 37,
+    Change.TAINT_RULES_HAVE_A_GATE: 35,
     Change.CONFIGS_FOR_ALL_NAME_NONE: 37,
     Change.AMOUNTS_CHECKED: 37,
     Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,

@@ -111,6 +111,8 @@ class AllocatorRules:
     def of(cls, release: Release) -> AllocatorRules:
         """Return the gates of a scheduler of a release, which are those of its API server."""
         on: dict[str, Any] = {gate: all(name in release for name in names) for gate, names in _KUBERNETES_NAMES.items()}
+        if not release.has(Change.TAINT_RULES_HAVE_A_GATE):
+            on["device_taint_rules"] = on["device_taints"]
         return cls(version=release.version, **on)
 
     def has(self, change: Change) -> bool:
