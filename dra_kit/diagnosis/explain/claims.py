@@ -49,7 +49,7 @@ from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_values, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
-from dra_kit.kubernetes.release import GATES
+from dra_kit.kubernetes.resource.conversion import history_of_field
 from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
@@ -60,7 +60,7 @@ _ADVICE: Final = {
     "invalid-pools": "the driver publishes contradictory slices; kube-scheduler ignores that pool",
     "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
     "constraint-unknown": "a constraint with distinctAttribute needs Kubernetes "
-    + GATES["DRAConsumableCapacity"].need("DRAConsumableCapacity"),
+    + history_of_field("distinctAttribute", "DRAConsumableCapacity").need("DRAConsumableCapacity"),
     "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
     "too-many-devices": "split the claim",
 }

@@ -19,7 +19,8 @@ from dra_kit.kubernetes.allocator.devices import (
     without_build_metadata,
 )
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Change, KubernetesVersion
+from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.resource.conversion import compares_distinct_values
 from dra_kit.kubernetes.resource.v1 import (
     DeviceAttribute,
     DeviceClass,
@@ -367,11 +368,6 @@ class _DistinctScalars(_OfScalars):
         first_may_be_list = not self._picked
         used = frozenset(value for value in self._picked if value is not None)
         return () if devices.values_besides(used) + first_may_be_list < needed else None
-
-
-def compares_distinct_values(version: KubernetesVersion) -> bool:
-    """Return whether ``distinctAttribute`` has an effect in a release, if its allocator knows it at all."""
-    return version.has(Change.DISTINCT_VALUES_COMPARED)
 
 
 def compares_values(gates: AllocatorRules) -> bool:

@@ -212,4 +212,4 @@ def test_constraint_that_a_scheduler_without_its_gate_does_not_know_names_the_ga
     assert found.outcome == "error"
     [blocker] = found.blockers
     assert "constraint #0: empty constraint" in blocker
-    assert "with distinctAttribute needs Kubernetes 1.34 with DRAConsumableCapacity; on by default since" in blocker
+    assert "with distinctAttribute needs Kubernetes 1.35 with DRAConsumableCapacity; on by default since" in blocker
