@@ -164,6 +164,8 @@ class Change(Enum):
     """``distinctAttribute`` compares with all devices; before, with the latest device of each request."""
     TAINT_RULES_HAVE_A_GATE = auto()
     """DeviceTaintRules need the gate DRADeviceTaintRules; before, they needed DRADeviceTaints only."""
+    ALTERNATIVES_HAVE_OWN_DEVICES = auto()
+    """Mode All in an alternative takes its devices; before, one device, the others as the first alternative does."""
     CONFIGS_FOR_ALL_NAME_NONE = auto()
     """A config that applies to all requests names none of them; before, there was one for each request it named."""
     AMOUNTS_CHECKED = auto()
@@ -321,6 +323,7 @@ _CHANGED: Final = {
     Change.DISTINCT_VALUES_COMPARED: 35,
     Change.DISTINCT_FROM_ALL: 37,
     Change.TAINT_RULES_HAVE_A_GATE: 35,
+    Change.ALTERNATIVES_HAVE_OWN_DEVICES: 36,
     Change.CONFIGS_FOR_ALL_NAME_NONE: 37,
     Change.AMOUNTS_CHECKED: 37,
     Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,

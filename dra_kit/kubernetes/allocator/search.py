@@ -188,7 +188,9 @@ class DeviceSearch:
             pick, undo = taken
             if not hopeless:
                 self.picks[claim].append(pick)
-                outcome = yield self._pick(claim, request, choice, picked + 1, index + 1)
+                outcome = yield self._pick(
+                    claim, request, choice.rest or choice, picked + 1, 0 if choice.rest else index + 1
+                )
                 if outcome is SearchOutcome.FOUND:
                     return outcome
                 self.picks[claim].pop()
@@ -274,10 +276,13 @@ class NodeAlternative(Struct, frozen=True):
     Attributes:
         choice: the choice.
         everything: for mode All the devices that it requests, else None.
+        rest: what all devices but the first are for instead, see
+            :attr:`~dra_kit.kubernetes.release.Change.ALTERNATIVES_HAVE_OWN_DEVICES`.
     """
 
     choice: RequestAlternative
     everything: tuple[AdvertisedDevice, ...] | None
+    rest: NodeAlternative | None = None
 
     @property
     def count(self) -> int:
@@ -338,6 +343,8 @@ class FeasibilityCheck:
         return True
 
     def _is_impossible(self, choice: NodeAlternative, claim: int, request: int) -> bool:
+        if choice.rest is not None:
+            return False
         available = self.available_to(choice)
         if len(available) < choice.count or (choice.everything is not None and not choice.everything):
             return True

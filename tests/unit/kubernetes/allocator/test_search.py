@@ -18,6 +18,7 @@ from tests.unit.kubernetes.allocator.cluster import (
     request,
     slice_of,
     snapshot,
+    way,
     zones,
 )
 
@@ -216,5 +217,23 @@ def test_incomplete_pool_of_1_34_with_one_name_twice_is_invalid() -> None:
     pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 3}
     world = snapshot(slice_of(device("a"), pool=pool), slice_of(device("a"), name="slice-2", pool=pool))
 
-    with pytest.raises(AllocationError, match="invalid resource pools were encountered"):
+    with pytest.raises(AllocationError, match="pool pool-a is invalid: duplicate device name a"):
         allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.34")))
+
+
+@pytest.mark.parametrize(
+    ("first", "before"),
+    [
+        pytest.param(way(4, name="few"), None, id="the others are three of its four"),
+        pytest.param(way(1, "false", name="few"), [["a"]], id="it has no others"),
+        pytest.param(way(None, "false", name="few"), None, id="its answers are known"),
+    ],
+)
+def test_mode_all_in_a_later_alternative_of_1_35_goes_on_with_the_first(
+    first: dict[str, object], before: list[list[str]] | None
+) -> None:
+    world = snapshot(slice_of(device("a"), device("b"), device("c")))
+    asked = claim({"name": "r", "firstAvailable": [first, way(None, name="all")]})
+
+    assert names(allocate(world, asked, gates=AllocatorRules.of(Release.parse("1.35")))) == before
+    assert names(allocate(world, asked, gates=AllocatorRules.of(Release.parse("1.36")))) == [["a", "b", "c"]]
