@@ -164,6 +164,18 @@ class Change(Enum):
     """``distinctAttribute`` compares with all devices; before, with the latest device of each request."""
     TAINT_RULES_HAVE_A_GATE = auto()
     """DeviceTaintRules need the gate DRADeviceTaintRules; before, they needed DRADeviceTaints only."""
+    COUNTERS_ARE_GIVEN_BACK = auto()
+    """Counters of a device or share that is rejected after all are free again; before, they stayed in use for a try."""
+    POOLS_HAVE_OWN_COUNTERS = auto()
+    """Pools of one name, of several drivers, have counters for themselves; before, those of the first that is used."""
+    SHARES_USE_COUNTERS = auto()
+    """The counters of a device are in use while a share of it is; before, only while it was used as a whole."""
+    SHARES_USE_COUNTERS_ONCE = auto()
+    """All shares of a device use its counters once; before, each share used them."""
+    OWN_CAPACITY_IS_CHECKED = auto()
+    """A device needs capacity of its own; before, also the one at its number in the request, in the same slice."""
+    COMBINATIONS_ARE_TRIED_ONCE = auto()
+    """Devices for one request are tried in the order of their slices only; before, in every order."""
     ALTERNATIVES_HAVE_OWN_DEVICES = auto()
     """Mode All in an alternative takes its devices; before, one device, the others as the first alternative does."""
     CONFIGS_FOR_ALL_NAME_NONE = auto()
@@ -323,6 +335,12 @@ _CHANGED: Final = {
     Change.DISTINCT_VALUES_COMPARED: 35,
     Change.DISTINCT_FROM_ALL: 37,
     Change.TAINT_RULES_HAVE_A_GATE: 35,
+    Change.COUNTERS_ARE_GIVEN_BACK: 37,
+    Change.POOLS_HAVE_OWN_COUNTERS: 37,
+    Change.SHARES_USE_COUNTERS: 36,
+    Change.SHARES_USE_COUNTERS_ONCE: 35,
+    Change.OWN_CAPACITY_IS_CHECKED: 35,
+    Change.COMBINATIONS_ARE_TRIED_ONCE: 36,
     Change.ALTERNATIVES_HAVE_OWN_DEVICES: 36,
     Change.CONFIGS_FOR_ALL_NAME_NONE: 37,
     Change.AMOUNTS_CHECKED: 37,

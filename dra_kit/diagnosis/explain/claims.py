@@ -63,6 +63,8 @@ _ADVICE: Final = {
     + history_of_field("distinctAttribute", "DRAConsumableCapacity").need("DRAConsumableCapacity"),
     "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
     "too-many-devices": "split the claim",
+    "scheduler-stops": "delete the pod, since no pod is scheduled while it waits; kube-scheduler does not end from "
+    "Kubernetes 1.35 on, or without the feature gate DRAConsumableCapacity",
 }
 
 

@@ -583,7 +583,9 @@ class PoolCounters:
     """Counter sets of a pool on one node, those of ``scope`` in its counters, and what devices in use consume."""
 
     def __init__(self, pool: NodePool, scope: str, cluster: ClusterView) -> None:
-        held = [device for device in pool.drawing(scope) if cluster.snapshot.usage.is_held(device.id)]
+        held = [
+            device for device in pool.drawing(scope) if cluster.snapshot.usage.uses_counters(device.id, cluster.gates)
+        ]
         self._whole = dict(pool.counters.get(scope, {}))
         self._ledger = CounterLedger(self._whole, held, groups=cluster.gates.compatibility_groups)
         self._left = dict(self._whole)

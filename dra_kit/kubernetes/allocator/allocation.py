@@ -138,7 +138,7 @@ class AllocationAttempt:
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
         matcher = DeviceMatcher(node, self._gates, self._evaluator)
-        picked = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered)
+        picked = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered, as_tried=True)
         claims = [
             ClaimSearch(
                 self._requests_on(claim, requests, pools.ordered, matcher, picked),

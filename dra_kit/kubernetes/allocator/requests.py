@@ -217,7 +217,12 @@ class Constraint(ABC):
         attribute: fully qualified name.
         lookup: how attributes are found.
         gates: of the scheduler.
+
+    Attributes:
+        depends_on_order: the same devices may be accepted in one order only.
     """
+
+    depends_on_order = False
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
         self._requests = frozenset(requests)
@@ -377,6 +382,8 @@ def compares_values(gates: AllocatorRules) -> bool:
 
 class _DistinctFromLatest(Constraint):
     """No value is that of the latest device of a request. With lists, no element occurs twice."""
+
+    depends_on_order = True
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
         super().__init__(requests, attribute, lookup, gates)

@@ -119,6 +119,15 @@ class AllocatorRules:
         """Return whether a rule has changed in the scheduler's release or before."""
         return self.version.has(change)
 
+    @property
+    def checks_other_capacities(self) -> bool:
+        """Whether the capacity of another device of a slice may decide about a device."""
+        return self.consumable_capacity and not self.has(Change.OWN_CAPACITY_IS_CHECKED)
+
+    def owner_of_counters(self, driver: str, pool: str) -> tuple[str, str]:
+        """Return the driver and pool for whose counters a pool's are taken; an empty driver stands for all drivers."""
+        return (driver if self.has(Change.POOLS_HAVE_OWN_COUNTERS) else "", pool)
+
     @classmethod
     def alpha(cls, version: KubernetesVersion) -> AllocatorRules:
         """Every gate on."""

@@ -1,5 +1,6 @@
 """The search for devices: depth first in Kubernetes' order, up to the first complete solution.
 
+Unless a device that was tried has an effect on what follows, as in older releases, the search is shorter than that.
 A search that cannot succeed is stopped, and the lists of candidates are shortened. Kubernetes first tries all
 combinations for the earlier requests. The result is the same, unless one of those combinations meets an error.
 Therefore nothing is concluded if an error is possible.
@@ -104,6 +105,7 @@ class DeviceSearch:
         self._picked = picked
         self._feasibility = FeasibilityCheck(claims, devices, matcher, picked)
         self._candidate_lists = CandidateLists(claims, devices, self._feasibility)
+        self._is_exhaustive = picked.leaves_traces([each for claim in claims for each in claim.constraints])
         self._limits = limits
         self._steps = 0
         self._failed_tries = 0
@@ -166,7 +168,7 @@ class DeviceSearch:
             if outcome is SearchOutcome.FOUND:
                 return outcome
             outcomes.add(outcome)
-        if (claim, request) != (0, 0) and self._feasibility.is_dead_end(claim, request):
+        if not self._is_exhaustive and (claim, request) != (0, 0) and self._feasibility.is_dead_end(claim, request):
             raise _DeadEnd
         return SearchOutcome.TOO_MANY if outcomes == {SearchOutcome.TOO_MANY} else SearchOutcome.FAILED
 
@@ -179,10 +181,16 @@ class DeviceSearch:
         if len(self.picks[claim]) + needed > MAX_RESULTS:
             return SearchOutcome.TOO_MANY
         # too few devices are left to succeed, but errors of the remaining devices must still be found
-        hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
+        hopeless = (
+            not self._is_exhaustive
+            and choice.everything is None
+            and needed > 1
+            and self._left(choice.choice, start) < needed
+        )
         constraints = self._claims[claim].constraints
         for index, device in self._tries(claim, choice, picked, start):
-            taken = self._picked.take(choice.choice, device, claim, constraints, must=choice.everything is not None)
+            must = choice.everything is not None
+            taken = self._picked.take(choice.choice, device, claim, constraints, must=must, position=picked)
             if taken is None:
                 continue
             pick, undo = taken
@@ -207,6 +215,12 @@ class DeviceSearch:
         if choice.everything is not None:
             self._count_step(choice.choice)
             yield picked, choice.everything[picked]
+            return
+        if self._is_exhaustive:
+            for index in range(0 if self._picked.tries_every_order else start, len(self._devices)):
+                self._count_step(choice.choice)
+                if self._is_candidate(choice.choice, index, claim):
+                    yield index, self._devices[index]
             return
         shortlist = self._candidate_lists.of(claim, choice) if self._is_long() else None
         everywhere = range(start, len(self._devices))

@@ -269,9 +269,11 @@ class DeviceUsage:
             not device.shareable and gates.has(Change.SHARES_BLOCK_WHOLE_DEVICES) and self.is_shared(device.id, gates)
         )
 
-    def is_held(self, device: DeviceID) -> bool:
-        """Whether any claim holds it."""
-        return device in self._exclusive or device in self._shares
+    def uses_counters(self, device: DeviceID, gates: AllocatorRules) -> bool:
+        """Whether the claims that hold it use the counters that it consumes."""
+        if device in self._exclusive:
+            return True
+        return device in self._shares and (not gates.consumable_capacity or gates.has(Change.SHARES_USE_COUNTERS))
 
     def consumed(self, device: DeviceID, gates: AllocatorRules) -> Mapping[str, int]:
         """How many billionths of each capacity its shares consume, by each name that stands for the capacity."""

@@ -63,7 +63,7 @@ async def _compare(options: argparse.Namespace) -> int:
         print(disagreement)
     print(
         f"Kubernetes {version}, seed {options.seed}: {len(numbers)} worlds, {comparison.judged} verdicts, "
-        f"{comparison.placed} pods placed, {len(disagreements)} disagreements"
+        f"{comparison.placed} pods placed, {comparison.left_out} left out, {len(disagreements)} disagreements"
     )
     return 1 if disagreements else 0
 
