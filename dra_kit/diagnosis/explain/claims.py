@@ -50,7 +50,7 @@ from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, pub
 from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_values, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.resource.conversion import history_of_field
-from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
+from dra_kit.kubernetes.resource.matching import Node, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dra_kit.text import counted, did_you_mean
 
@@ -648,6 +648,6 @@ def _taints(cluster: ClusterView, device: DeviceID) -> Iterator[tuple[DeviceTain
             found = slice_.devices[slice_.names.index(device.device)]
             yield from ((taint, "") for taint in found.taints if taint.effect == _NO_EXECUTE)
             break
-    for rule in cluster.rules if cluster.gates.device_taint_rules else ():
-        if rule.spec.taint.effect == _NO_EXECUTE and taint_rule_covers(rule.spec.device_selector, device):
+    for rule in cluster.snapshot.rules_of(device) if cluster.gates.device_taint_rules else ():
+        if rule.spec.taint.effect == _NO_EXECUTE:
             yield rule.spec.taint, rule.metadata.name
