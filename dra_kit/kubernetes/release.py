@@ -154,8 +154,6 @@ class Change(Enum):
     """A pod that fits nowhere while a pool is invalid fails on this node; before, its whole attempt failed."""
     TOLERATIONS_IN_RESULTS = auto()
     """The result for a device has the tolerations of its request."""
-    ALL_LEAVES_OUT_TOO_SMALL = auto()
-    """Allocation mode All leaves out devices whose capacity is too small; before, they made it fail."""
     ALL_COUNTS_FULL = auto()
     """A device that is too small only because of other shares makes mode All fail; before, it was left out."""
     DISTINCT_VALUES_COMPARED = auto()
@@ -330,7 +328,6 @@ _CHANGED: Final = {
     Change.INCOMPLETE_POOLS_SKIPPED: 35,
     Change.INVALID_POOLS_FAIL_NODES: 35,
     Change.TOLERATIONS_IN_RESULTS: 35,
-    Change.ALL_LEAVES_OUT_TOO_SMALL: 35,
     Change.ALL_COUNTS_FULL: 37,
     Change.DISTINCT_VALUES_COMPARED: 35,
     Change.DISTINCT_FROM_ALL: 37,

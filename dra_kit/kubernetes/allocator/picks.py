@@ -79,7 +79,7 @@ class PickedDevices:
         Raises:
             AllocationError: the request cannot be computed.
         """
-        if not self._gates.consumable_capacity or not self._gates.has(Change.ALL_LEAVES_OUT_TOO_SMALL):
+        if not self._gates.consumable_capacity:
             return True
         share = self._consumption(choice, device)
         taken = {} if self._gates.has(Change.ALL_COUNTS_FULL) else self._usage.consumed(device.id, self._gates)
@@ -140,7 +140,9 @@ class PickedDevices:
         """
         if not self.is_free(choice, device, claim) or not self._is_usable(device):
             return None
-        share = self._share_left(choice, device)
+        # what mode All takes has been checked before any device was picked
+        unchecked = must and self._checks_others
+        share = self._consumption(choice, device) if unchecked else self._share_left(choice, device)
         if share is None:
             return None
         ledger = self._ledger_to_charge(device)

@@ -350,3 +350,19 @@ def test_devices_are_tried_in_every_order_before_1_36(version: str, expected: li
     found = allocate(snapshot(slice_of(*values)), wanted, gates=_with(version, "DRAConsumableCapacity"))
 
     assert names(found) == expected
+
+
+def test_mode_all_of_1_34_takes_a_share_of_a_device_that_has_no_room_left() -> None:
+    """It compares the capacity of the second device, which is free."""
+    share = {"requestPolicy": {"default": "4", "validValues": ["4", "8"]}, "value": "8"}
+    whole = {"capacity": {"memory": {"value": "8"}}}
+    shared = {"allowMultipleAllocations": True, "capacity": {"memory": share}}
+    world = snapshot(slice_of(device("a", **whole), device("b", **whole), device("c", **shared)))
+    is_shared = "device.allowMultipleAllocations == true"
+    wanted = [
+        claim(request("one", 1, is_shared), request("two", 1, is_shared)),
+        claim(request("all", None, is_shared), name="all"),
+    ]
+
+    assert names(allocate(world, *wanted, gates=_with("1.34", "DRAConsumableCapacity"))) == [["c", "c"], ["c"]]
+    assert allocate(world, *wanted, gates=_with("1.35", "DRAConsumableCapacity")) is None
