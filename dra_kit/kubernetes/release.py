@@ -176,6 +176,8 @@ class Change(Enum):
     """Devices for one request are tried in the order of their slices only; before, in every order."""
     ALTERNATIVES_HAVE_OWN_DEVICES = auto()
     """Mode All in an alternative takes its devices; before, one device, the others as the first alternative does."""
+    RESOURCES_OF_CLASSES_GET_DEVICES = auto()
+    """Extended resources with names of DeviceClasses get devices; before, pods got a node and no device for them."""
     CONFIGS_FOR_ALL_NAME_NONE = auto()
     """A config that applies to all requests names none of them; before, there was one for each request it named."""
     AMOUNTS_CHECKED = auto()
@@ -339,6 +341,7 @@ _CHANGED: Final = {
     Change.OWN_CAPACITY_IS_CHECKED: 35,
     Change.COMBINATIONS_ARE_TRIED_ONCE: 36,
     Change.ALTERNATIVES_HAVE_OWN_DEVICES: 36,
+    Change.RESOURCES_OF_CLASSES_GET_DEVICES: 35,
     Change.CONFIGS_FOR_ALL_NAME_NONE: 37,
     Change.AMOUNTS_CHECKED: 37,
     Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.kubernetes.release import DEFAULT
+from dra_kit.kubernetes.release import DEFAULT, KubernetesVersion
 from dra_kit.kubernetes.scheduler.claims import ExtendedResources, extended_resources
 
 Object = dict[str, Any]
@@ -93,3 +93,14 @@ def test_sidecar_has_own_devices() -> None:
 
     assert asked_of(guest, {}) == {"container-0-request-1": 1, "container-2-request-1": 1}
     assert ("late", "container-2-request-1") in mappings_of(guest)
+
+
+@pytest.mark.parametrize(("minor", "claimed"), [(34, {OVEN}), (35, {OVEN, "deviceclass.resource.kubernetes.io/salad"})])
+def test_resource_of_a_class_without_name_gets_no_device_in_1_34(minor: int, claimed: set[str]) -> None:
+    version = KubernetesVersion(1, minor)
+    implicit = "deviceclass.resource.kubernetes.io/salad"
+    extended = extended_resources(pod(container("a", 2), container("b", 1, implicit)), CLASSES, version)
+
+    assert extended is not None
+    assert extended.provided_on({}) == {OVEN, implicit}  # a node need not have it
+    assert extended.claim_on({}, version).resources == claimed
