@@ -172,8 +172,6 @@ class Change(Enum):
     """All shares of a device use its counters once; before, each share used them."""
     OWN_CAPACITY_IS_CHECKED = auto()
     """A device needs capacity of its own; before, also the one at its number in the request, in the same slice."""
-    COMBINATIONS_ARE_TRIED_ONCE = auto()
-    """Devices for one request are tried in the order of their slices only; before, in every order."""
     ALTERNATIVES_HAVE_OWN_DEVICES = auto()
     """Mode All in an alternative takes its devices; before, one device, the others as the first alternative does."""
     RESOURCES_OF_CLASSES_GET_DEVICES = auto()
@@ -339,7 +337,6 @@ _CHANGED: Final = {
     Change.SHARES_USE_COUNTERS: 36,
     Change.SHARES_USE_COUNTERS_ONCE: 35,
     Change.OWN_CAPACITY_IS_CHECKED: 35,
-    Change.COMBINATIONS_ARE_TRIED_ONCE: 36,
     Change.ALTERNATIVES_HAVE_OWN_DEVICES: 36,
     Change.RESOURCES_OF_CLASSES_GET_DEVICES: 35,
     Change.CONFIGS_FOR_ALL_NAME_NONE: 37,

@@ -243,7 +243,7 @@ class PickedDevices:
     @property
     def tries_every_order(self) -> bool:
         """Whether devices of one request are tried in every order."""
-        return not self._gates.has(Change.COMBINATIONS_ARE_TRIED_ONCE)
+        return not self._gates.variant.ordered
 
     def _ledger_to_charge(self, device: AdvertisedDevice) -> CounterLedger | None:
         """Return the counters to charge for a device; None if it consumes none or a share is already charged."""

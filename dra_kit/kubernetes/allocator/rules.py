@@ -17,7 +17,8 @@ class AllocatorVariant(Struct, frozen=True):
     Attributes:
         name: ``stable``, ``incubating`` or ``experimental``.
         ordered: pools by driver and name, those with binding conditions last, and slices by name; otherwise pools
-            are in no particular order (upstream's is random) and slices in the order of the lister.
+            are in no particular order (upstream's is random), slices in the order of the lister, and devices for one
+            request are tried in every order instead of that one.
         counters_everywhere: a slice with counter sets concerns all nodes, even if it names one.
         distinct_attribute: the constraint of that name is known.
         binds_to_node: the field of that name pins an allocation to its node.
