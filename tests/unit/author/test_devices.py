@@ -89,7 +89,8 @@ def test_an_invalid_name_is_reported_with_its_rule_in_words() -> None:
     ],
 )  # fmt: skip
 def test_the_arguments_of_a_class_are_the_fields_of_v1_in_snake_case(cls: type[BaseModel]) -> None:
-    assert set(cls.model_fields) == set(getattr(v1, cls.__name__).model_fields)
+    former = {"node_allocatable_resource_mappings"}  # of 1.36 only, which no driver publishes
+    assert set(cls.model_fields) == set(getattr(v1, cls.__name__).model_fields) - former
 
 
 def test_fields_of_a_subclass_are_never_published() -> None:
