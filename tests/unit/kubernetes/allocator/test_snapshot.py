@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -20,7 +22,7 @@ from tests.unit.kubernetes.allocator.cluster import (
 TAINT = {"key": "example.com/broken", "effect": "NoSchedule"}
 
 
-def rule(selector: dict[str, str] | None) -> dict[str, object]:
+def rule(selector: Mapping[str, object] | None) -> dict[str, object]:
     spec = {"taint": TAINT} if selector is None else {"taint": TAINT, "deviceSelector": selector}
     return {"metadata": {"name": "rule"}, "spec": spec}
 
