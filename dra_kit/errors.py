@@ -289,7 +289,7 @@ class AllocationError(DraKitError):
             ``capacity-named-twice``, ``attribute-value-unsupported``,
             ``constraint-unknown``, ``selector-unknown``, ``mode-unknown``, ``class-not-found``,
             ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms``,
-            ``search-limit`` or ``aborted``.
+            ``search-limit``, ``scheduler-stops`` or ``aborted``.
         node_only: other nodes may still fit.
         claim: ``namespace/name`` of the claim; this and the following are empty if they do not apply.
         request: its name; ``request/subrequest`` for a subrequest.

@@ -154,14 +154,28 @@ class Change(Enum):
     """A pod that fits nowhere while a pool is invalid fails on this node; before, its whole attempt failed."""
     TOLERATIONS_IN_RESULTS = auto()
     """The result for a device has the tolerations of its request."""
-    ALL_LEAVES_OUT_TOO_SMALL = auto()
-    """Allocation mode All leaves out devices whose capacity is too small; before, they made it fail."""
     ALL_COUNTS_FULL = auto()
     """A device that is too small only because of other shares makes mode All fail; before, it was left out."""
     DISTINCT_VALUES_COMPARED = auto()
     """``distinctAttribute`` compares values; before, it only found a device not distinct from itself."""
     DISTINCT_FROM_ALL = auto()
     """``distinctAttribute`` compares with all devices; before, with the latest device of each request."""
+    TAINT_RULES_HAVE_A_GATE = auto()
+    """DeviceTaintRules need the gate DRADeviceTaintRules; before, they needed DRADeviceTaints only."""
+    COUNTERS_ARE_GIVEN_BACK = auto()
+    """Counters of a device or share that is rejected after all are free again; before, they stayed in use for a try."""
+    POOLS_HAVE_OWN_COUNTERS = auto()
+    """Pools of one name, of several drivers, have counters for themselves; before, those of the first that is used."""
+    SHARES_USE_COUNTERS = auto()
+    """The counters of a device are in use while a share of it is; before, only while it was used as a whole."""
+    SHARES_USE_COUNTERS_ONCE = auto()
+    """All shares of a device use its counters once; before, each share used them."""
+    OWN_CAPACITY_IS_CHECKED = auto()
+    """A device needs capacity of its own; before, also the one at its number in the request, in the same slice."""
+    ALTERNATIVES_HAVE_OWN_DEVICES = auto()
+    """Mode All in an alternative takes its devices; before, one device, the others as the first alternative does."""
+    RESOURCES_OF_CLASSES_GET_DEVICES = auto()
+    """Extended resources with names of DeviceClasses get devices; before, pods got a node and no device for them."""
     CONFIGS_FOR_ALL_NAME_NONE = auto()
     """A config that applies to all requests names none of them; before, there was one for each request it named."""
     AMOUNTS_CHECKED = auto()
@@ -314,10 +328,17 @@ _CHANGED: Final = {
     Change.INCOMPLETE_POOLS_SKIPPED: 35,
     Change.INVALID_POOLS_FAIL_NODES: 35,
     Change.TOLERATIONS_IN_RESULTS: 35,
-    Change.ALL_LEAVES_OUT_TOO_SMALL: 35,
     Change.ALL_COUNTS_FULL: 37,
     Change.DISTINCT_VALUES_COMPARED: 35,
     Change.DISTINCT_FROM_ALL: 37,
+    Change.TAINT_RULES_HAVE_A_GATE: 35,
+    Change.COUNTERS_ARE_GIVEN_BACK: 37,
+    Change.POOLS_HAVE_OWN_COUNTERS: 37,
+    Change.SHARES_USE_COUNTERS: 36,
+    Change.SHARES_USE_COUNTERS_ONCE: 35,
+    Change.OWN_CAPACITY_IS_CHECKED: 35,
+    Change.ALTERNATIVES_HAVE_OWN_DEVICES: 36,
+    Change.RESOURCES_OF_CLASSES_GET_DEVICES: 35,
     Change.CONFIGS_FOR_ALL_NAME_NONE: 37,
     Change.AMOUNTS_CHECKED: 37,
     Change.AMOUNTS_WRITTEN_LIKE_STEPS: 37,

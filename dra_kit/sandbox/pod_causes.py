@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from dra_kit.apiserver.api import AdmissionAttributes, AdmissionPlugin, Api
 from dra_kit.client.api import Client
-from dra_kit.client.resources import DEVICE_TAINT_RULES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.diagnosis.explain.claims import ClaimExplainer
 from dra_kit.diagnosis.explain.cluster import ClusterView
 from dra_kit.diagnosis.explain.pods import UNSCHEDULABLE, explain_pod
@@ -196,7 +196,8 @@ class PodDeletions:
 
     def _taint_cause(self, pod: ObjectView) -> str:
         """Return the taints that evict a pod, and why its claims do not tolerate them."""
-        tainted = TaintedDevices.of(self._objects(RESOURCE_SLICES).values(), self._objects(DEVICE_TAINT_RULES).values())
+        sources = (RESOURCE_SLICES, DEVICE_TAINT_RULES, DEVICE_CLASSES)
+        tainted = TaintedDevices.of(*(self._objects(resource).values() for resource in sources))
         claims = self._objects(RESOURCE_CLAIMS)
         return "; ".join(
             text

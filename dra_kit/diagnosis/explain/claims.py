@@ -47,18 +47,17 @@ from dra_kit.diagnosis.explain.verdicts import (
 from dra_kit.errors import AllocationError
 from dra_kit.kubernetes.allocator.allocation import Allocator
 from dra_kit.kubernetes.allocator.devices import DeviceID, Scalar, elements, published_attribute
-from dra_kit.kubernetes.allocator.requests import RequestAlternative, compares_distinct_values, request_alternatives
+from dra_kit.kubernetes.allocator.requests import RequestAlternative, request_alternatives
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator
-from dra_kit.kubernetes.release import GATES, SUPPORTED
-from dra_kit.kubernetes.resource.matching import Node, taint_rule_covers, tolerates
+from dra_kit.kubernetes.resource.conversion import compares_distinct_values, history_of_field
+from dra_kit.kubernetes.resource.matching import Node, tolerates
 from dra_kit.kubernetes.resource.v1 import DeviceConstraint, DeviceRequestAllocationResult, DeviceTaint, ResourceClaim
 from dra_kit.kubernetes.scheduler.controllers import protects
 from dra_kit.text import counted, did_you_mean
 
 _CLASSES: Final = 5
-_COMPARING: Final = next(version for version in SUPPORTED if compares_distinct_values(version))
 _DISTINCT: Final = "a constraint with distinctAttribute needs Kubernetes " + (
-    GATES["DRAConsumableCapacity"]._replace(known=_COMPARING.minor).need("DRAConsumableCapacity")
+    history_of_field("distinctAttribute", "DRAConsumableCapacity").need("DRAConsumableCapacity")
 )
 _ADVICE: Final = {
     "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
@@ -67,6 +66,8 @@ _ADVICE: Final = {
     "constraint-unknown": _DISTINCT,
     "all-pool-incomplete": "wait until the driver has published all slices, or request a count instead of All",
     "too-many-devices": "split the claim",
+    "scheduler-stops": "delete the pod, since no pod is scheduled while it waits; kube-scheduler does not end from "
+    "Kubernetes 1.35 on, or without the feature gate DRAConsumableCapacity",
 }
 
 
@@ -650,6 +651,6 @@ def _taints(cluster: ClusterView, device: DeviceID) -> Iterator[tuple[DeviceTain
             found = slice_.devices[slice_.names.index(device.device)]
             yield from ((taint, "") for taint in found.taints if taint.effect == _NO_EXECUTE)
             break
-    for rule in cluster.rules if cluster.gates.device_taint_rules else ():
-        if rule.spec.taint.effect == _NO_EXECUTE and taint_rule_covers(rule.spec.device_selector, device):
+    for rule in cluster.snapshot.rules_of(device) if cluster.gates.device_taint_rules else ():
+        if rule.spec.taint.effect == _NO_EXECUTE:
             yield rule.spec.taint, rule.metadata.name

@@ -42,7 +42,7 @@ from dra_kit.kubernetes.allocator.requests import RequestAlternative
 from dra_kit.kubernetes.allocator.rules import OPTIONAL_NODE_OPERATIONS
 from dra_kit.kubernetes.allocator.selectors import CelEvaluator, DeviceMatcher, Likeness, SliceLikeness, likeness_of
 from dra_kit.kubernetes.cel.tree import DeviceRead
-from dra_kit.kubernetes.resource.matching import Node, node_matches, taint_rule_covers, tolerates
+from dra_kit.kubernetes.resource.matching import Node, node_matches, tolerates
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import CapacityRequestPolicy, Device, DeviceCapacity, DeviceTaint
 from dra_kit.kubernetes.values.quantity import INT64_MAX, NANO, Quantity
@@ -166,10 +166,8 @@ class DeviceJudge:
                 yield _taint(taint, rule)
 
     def _rule(self, device: DeviceID, taint: DeviceTaint) -> str:
-        for rule in self.cluster.rules:
-            if rule.spec.taint is taint and taint_rule_covers(rule.spec.device_selector, device):
-                return rule.metadata.name
-        return ""
+        rules = self.cluster.snapshot.rules_of(device)
+        return next((rule.metadata.name for rule in rules if rule.spec.taint is taint), "")
 
     def held(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """Name the claims that hold a device that cannot be shared."""
@@ -468,7 +466,7 @@ def unreachable_devices(
         for slice_ in current:
             if slice_ in slices:
                 continue
-            advertised = AdvertisedSlice(slice_, ())
+            advertised = AdvertisedSlice(slice_)
             for position, device in enumerate(slice_.devices):
                 if (slice_, position) in devices:
                     continue
@@ -583,7 +581,9 @@ class PoolCounters:
     """Counter sets of a pool on one node, those of ``scope`` in its counters, and what devices in use consume."""
 
     def __init__(self, pool: NodePool, scope: str, cluster: ClusterView) -> None:
-        held = [device for device in pool.drawing(scope) if cluster.snapshot.usage.is_held(device.id)]
+        held = [
+            device for device in pool.drawing(scope) if cluster.snapshot.usage.uses_counters(device.id, cluster.gates)
+        ]
         self._whole = dict(pool.counters.get(scope, {}))
         self._ledger = CounterLedger(self._whole, held, groups=cluster.gates.compatibility_groups)
         self._left = dict(self._whole)

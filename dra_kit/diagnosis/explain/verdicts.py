@@ -39,6 +39,7 @@ class ExtendedResource(Struct, frozen=True):
         by_plugin: names of the nodes on which a device plugin provides it.
         others: further DeviceClasses with the same name of the resource, which kube-scheduler does not use.
         off_in: the release of a cluster in which DeviceClasses provide no extended resources; empty if they do.
+        unseen_by: the release of a kube-scheduler that takes the resource to be on every node; empty for others.
     """
 
     name: str
@@ -47,11 +48,17 @@ class ExtendedResource(Struct, frozen=True):
     by_plugin: tuple[str, ...]
     others: tuple[str, ...] = ()
     off_in: str = ""
+    unseen_by: str = ""
 
     @property
     def text(self) -> str:
         """A sentence about what provides it."""
         ways = []
+        if self.unseen_by:
+            return (
+                f"{self.name} is not provided: kube-scheduler {self.unseen_by} gives the pod a node, but no device of "
+                f"class {self.device_class}; use a ResourceClaim, or give the class an extendedResourceName"
+            )
         if self.by_claim:
             ways.append(f"by devices of class {self.device_class} on {named(self.by_claim)}")
         if self.by_plugin:
@@ -115,7 +122,7 @@ def provisions(
     found = []
     for resources, nodes in groups.items():
         claim = None
-        if resources:
+        if resources & extended.claimed.keys():
             document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
             metadata = document["metadata"]
             named_claim = {**document, "metadata": {**metadata, "name": f"{metadata['generateName']}*"}}
@@ -132,7 +139,8 @@ def provided_resources(
     asked = [name for name, amount in pod_requests(pod, version).items() if amount > 0 and _is_extended(name)]
     classes = cluster.extended_classes
     extended = extended_resources(pod, classes, version)
-    providers = extended.providers if extended is not None else {}
+    providers = extended.claimed if extended is not None else {}
+    unseen = extended.providers.keys() - providers.keys() if extended is not None else ()
     off_in = "" if cluster.extended_resources else cluster.version
     place = pod["spec"].get("nodeName")
     mappings = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
@@ -143,6 +151,11 @@ def provided_resources(
         if place:  # already decided
             by_claim, by_plugin = ((place,), ()) if name in taken else ((), by_plugin)
         provider = providers.get(name, "")
+        if name in unseen and not by_plugin:
+            yield ExtendedResource(
+                name, name.removeprefix(IMPLICIT_RESOURCE), (), (), unseen_by=str(cluster.gates.version)
+            )
+            continue
         named_so = [each["metadata"]["name"] for each in classes if each["spec"].get("extendedResourceName") == name]
         others = tuple(each for each in sorted(named_so) if each != provider) if name in providers else ()
         yield ExtendedResource(name, provider, by_claim, by_plugin, others, off_in)

@@ -26,7 +26,7 @@ from dra_kit.diagnosis.lint.structure import (
 )
 from dra_kit.kubernetes.manifests.documents import ManifestDocument, looks_like_object
 from dra_kit.kubernetes.manifests.pod_templates import PodTemplate, pod_templates
-from dra_kit.kubernetes.release import GATES, OLDEST, SUPPORTED, KubernetesVersion, Release
+from dra_kit.kubernetes.release import OLDEST, SUPPORTED, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.api_model import APIModel
 from dra_kit.kubernetes.resource.conversion import (
@@ -34,6 +34,7 @@ from dra_kit.kubernetes.resource.conversion import (
     OUTSIDE_EXACTLY,
     V1,
     V1BETA1,
+    history_of_field,
     ignored_fields,
     to_v1,
 )
@@ -486,16 +487,16 @@ def validate(manifest: LintedObject, release: Release) -> Iterator[FieldProblem]
             errors = tuple(one for one in errors if one not in caused)
             yield _dropped(path, gate, release, is_rejected=bool(caused))
         for path, gate in ignored_paths(manifest, answered, release):
-            shown = f"{_field_of(path)} needs Kubernetes {GATES[gate].need(gate)}"
+            shown = f"{_field_of(path)} needs Kubernetes {history_of_field(path, gate).need(gate)}"
             text = f"an API server stores this field, but it has no effect: {shown}"
-            yield FieldProblem(path, "feature-gate", text, _switch(gate, release), key=True)
+            yield FieldProblem(path, "feature-gate", text, _switch(path, gate, release), key=True)
     # references to claims are checked elsewhere
     errors = tuple(one for one in errors if not manifest.pods or not _is_reference(one))
     yield from _problems(manifest, _at_keys(errors, manifest.content["metadata"]), needs.errors, release)
 
 
 def ignored_paths(manifest: LintedObject, answered: NewObjectResult, release: Release) -> Iterator[tuple[str, str]]:
-    """Yield the written fields that an API server stores, but that have no effect, and the gate that is off."""
+    """Yield the written fields that an API server stores, but that have no effect, and the gate that they need."""
     for gate, rest in ignored_fields(answered.stored, release) if manifest.obj is not None else ():
         for path in missing_fields(answered.stored, rest):
             if manifest.document.positions.find(path).exact:
@@ -553,9 +554,9 @@ def _dropped(path: str, gate: str, release: Release, *, is_rejected: bool) -> Fi
     if not gate:
         text = f"an API server drops this field{rest}: it does not have {shown}"
         return FieldProblem(path, "invalid-value" if is_rejected else "feature-gate", text, key=True)
-    text = f"an API server drops this field{rest}: {shown} needs Kubernetes {GATES[gate].need(gate)}"
+    text = f"an API server drops this field{rest}: {shown} needs Kubernetes {history_of_field(path, gate).need(gate)}"
     return FieldProblem(
-        path, "invalid-value" if is_rejected else "feature-gate", text, _switch(gate, release), key=True
+        path, "invalid-value" if is_rejected else "feature-gate", text, _switch(path, gate, release), key=True
     )
 
 
@@ -567,9 +568,9 @@ def _field_of(path: str) -> str:
     return ".".join(_INDEX.sub("", path).split(".")[-2:])
 
 
-def _switch(gate: str, release: Release) -> str:
-    """Return what an administrator can do to have a feature."""
-    history, minor = GATES[gate], release.version.minor
+def _switch(path: str, gate: str, release: Release) -> str:
+    """Return what an administrator can do for a field to have an effect."""
+    history, minor = history_of_field(path, gate), release.version.minor
     if minor < history.known:
         flag = "" if history.on is not None and history.on <= history.known else f" with --feature-gates={gate}=true"
         return f"upgrade the cluster to Kubernetes 1.{history.known} or newer{flag}"
@@ -594,7 +595,8 @@ def _problems(
         if not _is_reported(manifest, wrong, error):
             sure = correction(error.path, error.value, error.supported)
             gate = needs.get(error.path, "")
-            wish = f"the feature gate {gate} allows it: {_switch(gate, release)}" if gate else _wish(manifest, error)
+            allowed = f"the feature gate {gate} allows it: {_switch(error.path, gate, release)}" if gate else ""
+            wish = allowed or _wish(manifest, error)
             yield FieldProblem(error.path, "invalid-value", f"{error.path}: {error.body}", wish, remedies=sure)
 
 

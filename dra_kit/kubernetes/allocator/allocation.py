@@ -138,7 +138,7 @@ class AllocationAttempt:
 
     def _search(self, node: Node, pools: NodePools) -> Solution | None:
         matcher = DeviceMatcher(node, self._gates, self._evaluator)
-        picked = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered)
+        picked = PickedDevices(node, self._gates, self._snapshot.usage, pools.ordered, as_tried=True)
         claims = [
             ClaimSearch(
                 self._requests_on(claim, requests, pools.ordered, matcher, picked),
@@ -168,19 +168,22 @@ class AllocationAttempt:
         picked: PickedDevices,
     ) -> list[list[NodeAlternative]]:
         node_only = self._gates.has(Change.UNFINISHED_POOLS_FAIL_NODES)
+        own = self._gates.has(Change.ALTERNATIVES_HAVE_OWN_DEVICES)
         counted = 0
         on_node = []
         for request, choices in zip(claim.spec.devices.requests, requests, strict=True):
-            alternatives = []
+            alternatives: list[NodeAlternative] = []
             for choice in choices:
                 if isinstance(choice, AllocationError):
                     raise choice
-                everything = (
-                    _devices_for_all(choice, pools, matcher, picked, node_only=node_only)
-                    if choice.all_devices
-                    else None
-                )
-                alternatives.append(NodeAlternative(choice, everything))
+                everything, first = None, alternatives[0] if alternatives and not own else None
+                if choice.all_devices:
+                    # the second alternative is asked for under the number of the first, whose answers are known
+                    known = len(alternatives) == 1 and first is not None and first.everything is not None
+                    asked = first.choice if known and first is not None else choice
+                    everything = _devices_for_all(choice, asked, pools, matcher, picked, node_only=node_only)
+                rest = first if everything is not None else None
+                alternatives.append(NodeAlternative(choice, everything, rest))
             minimum = min(alternative.count for alternative in alternatives)
             check_result_count(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
             counted += minimum
@@ -201,13 +204,14 @@ def _without_errors(
 
 def _devices_for_all(
     choice: RequestAlternative,
+    asked: RequestAlternative,
     pools: Sequence[NodePool],
     matcher: DeviceMatcher,
     picked: PickedDevices,
     *,
     node_only: bool,
 ) -> tuple[AdvertisedDevice, ...]:
-    """Return the devices for mode All, including devices in use, which make the request fail.
+    """Return the devices for mode All that match ``asked``, including devices in use, which make the request fail.
 
     With ``node_only``, an incomplete or invalid pool is an error of this node only.
     """
@@ -223,7 +227,7 @@ def _devices_for_all(
         devices += [
             device
             for device in pool.devices
-            if matcher.matches(choice, device) and picked.could_ever_serve(choice, device)
+            if matcher.matches(asked, device) and picked.could_ever_serve(choice, device)
         ]
     return tuple(devices)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from dra_kit.kubernetes.resource.v1 import (
     DeviceCounterConsumption,
     DeviceTaint,
     DeviceTaintRule,
+    DeviceTaintSelector,
     NodeSelector,
     ResourceSliceSpec,
 )
@@ -165,7 +166,7 @@ class AdvertisedSlice:
         binding: a device has binding conditions.
     """
 
-    def __init__(self, slice_: LazySlice, rules: Sequence[DeviceTaintRule]) -> None:
+    def __init__(self, slice_: LazySlice) -> None:
         self.name: str = slice_.name
         self.spec: ResourceSliceSpec = slice_.spec
         self.published: LazySlice = slice_
@@ -173,8 +174,6 @@ class AdvertisedSlice:
         usual = slice_.usual is not None
         self.grouped: bool = not usual and any(demand.groups for device in self.devices for demand in device.demands)
         self.binding: bool = not usual and any(device.binding_conditions for device in slice_.spec.devices)
-        if rules:
-            self.taint(rules)
 
     def __len__(self) -> int:
         return len(self.published)
@@ -215,8 +214,15 @@ class AdvertisedSlice:
             return ()
         return [device for device in self.devices if device.demands]
 
-    def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
-        """Apply DeviceTaintRules to the devices, replacing earlier ones; return whether that changed any device."""
+    def taint(
+        self, rules: Sequence[DeviceTaintRule], selects: Callable[[AdvertisedDevice, DeviceTaintSelector], bool]
+    ) -> bool:
+        """Apply DeviceTaintRules to the devices, replacing earlier ones; return whether that changed any device.
+
+        Args:
+            rules: all rules.
+            selects: whether a device matches the class and expressions of a rule.
+        """
         driver, pool = self.spec.driver, self.spec.pool.name
         rules = [rule for rule in rules if taint_rule_may_cover(rule.spec.device_selector, driver, pool)]
         if not rules and not self.has_rule_taints:
@@ -224,7 +230,9 @@ class AdvertisedSlice:
         before = [device.rule_taints for device in self.devices]
         for device in self.devices:
             device.rule_taints = _blocking(
-                rule.spec.taint for rule in rules if taint_rule_covers(rule.spec.device_selector, device.id)
+                rule.spec.taint
+                for rule in rules
+                if taint_rule_covers(rule.spec.device_selector, device.id, partial(selects, device))
             )
         after = [device.rule_taints for device in self.devices]
         self.has_rule_taints = any(after)

@@ -224,16 +224,19 @@ def traits_of(pool: NodePool, gates: AllocatorRules) -> Hashable:
     return (
         pool.incomplete,
         bool(pool.invalid),
-        _counters(pool),
+        _counters(pool, gates),
         tuple([_traits(device, gates) for device in pool.usable]),
         tuple([device.demands for device in pool.drawing_elsewhere]),
     )
 
 
-def _counters(pool: NodePool) -> Hashable:
+def _counters(pool: NodePool, gates: AllocatorRules) -> Hashable:
     """Return the counters of a pool or, with the numbers of their devices, of its slices."""
-    if "" in pool.counters or not pool.counters:
-        return tuple(pool.counters.get("", {}).items())
+    if "" in pool.counters:
+        owner = gates.owner_of_counters(*pool.id)
+        return "" if owner == pool.id else owner, tuple(pool.counters[""].items())
+    if not pool.counters and not gates.checks_other_capacities:
+        return ()
     return tuple([(len(slice_), tuple(pool.counters.get(slice_.name, {}).items())) for slice_ in pool.slices])
 
 

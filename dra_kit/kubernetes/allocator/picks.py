@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from dra_kit.kubernetes.allocator.state import DeviceUsage
 from dra_kit.kubernetes.release import Change
 from dra_kit.kubernetes.resource.matching import Node, all_tolerated
 from dra_kit.kubernetes.values.quantity import Quantity
+from dra_kit.text import counted
 
 
 class Pick(Struct, frozen=True):
@@ -32,15 +34,33 @@ class Pick(Struct, frozen=True):
 
 
 class PickedDevices:
-    """The devices that the claims of one pod would get on one node."""
+    """The devices that the claims of one pod would get on one node.
 
-    def __init__(self, node: Node, gates: AllocatorRules, usage: DeviceUsage, pools: Sequence[NodePool]) -> None:
+    Args:
+        node: the node.
+        gates: of the scheduler.
+        usage: what other claims hold.
+        pools: of the node.
+        as_tried: reject also what an older scheduler rejects because of devices that it tried before, or by mistake.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        gates: AllocatorRules,
+        usage: DeviceUsage,
+        pools: Sequence[NodePool],
+        *,
+        as_tried: bool = False,
+    ) -> None:
         self._gates = gates
+        self._keeps_counters = as_tried and not gates.has(Change.COUNTERS_ARE_GIVEN_BACK)
+        self._checks_others = as_tried and gates.checks_other_capacities
         self._usage = usage
         self._blocked = usage.blocked(gates)
         self._skipping_works = gates.optional_node_operations and OPTIONAL_NODE_OPERATIONS in node.declared_features
         self._pools = {pool.id: pool for pool in pools}
-        self._ledgers: dict[tuple[PoolID, str], CounterLedger] = {}
+        self._ledgers: dict[tuple[tuple[str, str], str], CounterLedger] = {}
         self._holders: dict[AdvertisedDevice, list[int]] = {}
         self._taken: dict[AdvertisedDevice, dict[str, int]] = {}
         self._shares: dict[AdvertisedDevice, int] = {}
@@ -59,7 +79,7 @@ class PickedDevices:
         Raises:
             AllocationError: the request cannot be computed.
         """
-        if not self._gates.consumable_capacity or not self._gates.has(Change.ALL_LEAVES_OUT_TOO_SMALL):
+        if not self._gates.consumable_capacity:
             return True
         share = self._consumption(choice, device)
         taken = {} if self._gates.has(Change.ALL_COUNTS_FULL) else self._usage.consumed(device.id, self._gates)
@@ -100,6 +120,7 @@ class PickedDevices:
         constraints: Sequence[Constraint],
         *,
         must: bool,
+        position: int = 0,
     ) -> tuple[Pick, Callable[[], None]] | None:
         """Pick a device that matches the choice, unless a check rejects it.
 
@@ -109,44 +130,55 @@ class PickedDevices:
             claim: index of the claim.
             constraints: constraints of the claim.
             must: no other device is possible, so that a violated constraint is an error.
+            position: how many devices the request has.
 
         Returns:
             The pick and a function that undoes it.
 
         Raises:
-            AllocationError: the request cannot be computed, or ``all-constraint``.
+            AllocationError: the request cannot be computed, ``all-constraint``, or ``scheduler-stops``.
         """
         if not self.is_free(choice, device, claim) or not self._is_usable(device):
             return None
-        share = self._share_left(choice, device)
+        # what mode All takes has been checked before any device was picked
+        unchecked = must and self._checks_others
+        share = self._consumption(choice, device) if unchecked else self._share_left(choice, device)
         if share is None:
             return None
         ledger = self._ledger_to_charge(device)
         if ledger is not None and not ledger.take(device):
             return None
         if not self.tolerates(choice, device) or not self._add(choice, device, constraints, must=must):
-            if ledger is not None:
-                ledger.give_back(device)
+            if not self._keeps_counters:
+                _give_back(ledger, device)
             return None
 
         shared = self.is_shareable(device)
+        if not shared:
+            self._holders.setdefault(device, []).append(claim)
+        if self._checks_others and not self._has_room_at(position, choice, device):
+            return None  # it stays in use, and in the constraints
         if shared:
             self._count_share(device, share, 1)
-        else:
-            self._holders.setdefault(device, []).append(claim)
-
-        def undo() -> None:
-            for constraint in constraints:
-                if constraint.covers(choice):
-                    constraint.remove_last()
-            if shared:
-                self._count_share(device, share, -1)
-            else:
-                self._holders[device].pop()
-            if ledger is not None:
-                ledger.give_back(device)
-
+        covering = [constraint for constraint in constraints if constraint.covers(choice)]
+        undo = partial(self._undo, device, covering, share if shared else None, ledger)
         return Pick(choice, device, share.amounts if shared else None), undo
+
+    def _undo(
+        self,
+        device: AdvertisedDevice,
+        constraints: Sequence[Constraint],
+        share: CapacityShare | None,
+        ledger: CounterLedger | None,
+    ) -> None:
+        for constraint in constraints:
+            constraint.remove_last()
+        if share is not None:
+            self._count_share(device, share, -1)
+        else:
+            self._holders[device].pop()
+        if share is None or not self._keeps_counters:
+            _give_back(ledger, device)
 
     def _is_usable(self, device: AdvertisedDevice) -> bool:
         """Whether gates and node support the device's counters and skipped node operations."""
@@ -172,19 +204,65 @@ class PickedDevices:
         consumed = self._usage.consumed(device.id, self._gates)
         return share if share is not None and share.fits(device, consumed, self._taken.get(device, {})) else None
 
+    def _has_room_at(self, position: int, choice: RequestAlternative, device: AdvertisedDevice) -> bool:
+        """Whether the device at a position in the slice of another one has the capacity that is asked of that.
+
+        Raises:
+            AllocationError: ``scheduler-stops``.
+        """
+        pool = self._pools[PoolID(device.id.driver, device.id.pool)]
+        devices = next(slice_ for slice_ in pool.slices if slice_.name == device.slice_name).devices
+        if position < len(devices):
+            return self._share_left(choice, devices[position]) is not None
+        there = f"slice {device.slice_name}, which has {counted(len(devices), 'device')}"
+        raise choice.error(
+            f"kube-scheduler {self._gates.version} ends with a panic: for device #{position} of the request it takes "
+            f"{device.id}, and looks for that number in {there}",
+            kind="scheduler-stops",
+            device=str(device.id),
+        )
+
+    def leaves_traces(self, constraints: Collection[Constraint]) -> bool:
+        """Whether a device that was tried may change what is possible later, with constraints of the claims."""
+        constrained = bool(constraints)
+        return (
+            self._checks_others
+            or any(each.depends_on_order for each in constraints)
+            or (
+                self._keeps_counters
+                and self._gates.partitionable_devices
+                and any(
+                    device.demands and (constrained or device.taints or device.rule_taints or self.is_shareable(device))
+                    for pool in self._pools.values()
+                    for device in pool.usable
+                    if not pool.is_usual
+                )
+            )
+        )
+
+    @property
+    def tries_every_order(self) -> bool:
+        """Whether devices of one request are tried in every order."""
+        return not self._gates.variant.ordered
+
     def _ledger_to_charge(self, device: AdvertisedDevice) -> CounterLedger | None:
         """Return the counters to charge for a device; None if it consumes none or a share is already charged."""
         if not device.demands:
             return None
-        if self.is_shareable(device) and (self._shares.get(device) or self._usage.is_shared(device.id, self._gates)):
+        if (
+            self._gates.has(Change.SHARES_USE_COUNTERS_ONCE)
+            and self.is_shareable(device)
+            and (self._shares.get(device) or self._usage.is_shared(device.id, self._gates))
+        ):
             return None
         pool = self._pools[PoolID(device.id.driver, device.id.pool)]
         scope = pool.counter_scope(device)
-        ledger = self._ledgers.get((pool.id, scope))
+        key = self._gates.owner_of_counters(*pool.id), scope
+        ledger = self._ledgers.get(key)
         if ledger is None:
-            held = [other for other in pool.drawing(scope) if self._usage.is_held(other.id)]
+            held = [other for other in pool.drawing(scope) if self._usage.uses_counters(other.id, self._gates)]
             ledger = CounterLedger(pool.counters.get(scope, {}), held, groups=self._gates.compatibility_groups)
-            self._ledgers[pool.id, scope] = ledger
+            self._ledgers[key] = ledger
         return ledger
 
     def _add(
@@ -210,6 +288,11 @@ class PickedDevices:
         taken = self._taken.setdefault(device, {})
         for name, amount in share.nanos.items():
             taken[name] = taken.get(name, 0) + sign * amount
+
+
+def _give_back(ledger: CounterLedger | None, device: AdvertisedDevice) -> None:
+    if ledger is not None:
+        ledger.give_back(device)
 
 
 class CounterLedger:

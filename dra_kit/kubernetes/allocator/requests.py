@@ -19,7 +19,8 @@ from dra_kit.kubernetes.allocator.devices import (
     without_build_metadata,
 )
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
-from dra_kit.kubernetes.release import Change, KubernetesVersion
+from dra_kit.kubernetes.release import Change
+from dra_kit.kubernetes.resource.conversion import compares_distinct_values
 from dra_kit.kubernetes.resource.v1 import (
     DeviceAttribute,
     DeviceClass,
@@ -216,7 +217,12 @@ class Constraint(ABC):
         attribute: fully qualified name.
         lookup: how attributes are found.
         gates: of the scheduler.
+
+    Attributes:
+        depends_on_order: the same devices may be accepted in one order only.
     """
+
+    depends_on_order = False
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
         self._requests = frozenset(requests)
@@ -369,13 +375,10 @@ class _DistinctScalars(_OfScalars):
         return () if devices.values_besides(used) + first_may_be_list < needed else None
 
 
-def compares_distinct_values(version: KubernetesVersion) -> bool:
-    """Return whether ``distinctAttribute`` compares the values of devices in a release; else any two are distinct."""
-    return version.has(Change.DISTINCT_VALUES_COMPARED)
-
-
 class _DistinctFromLatest(Constraint):
     """No value is that of the latest device of a request. With lists, no element occurs twice."""
+
+    depends_on_order = True
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup, gates: AllocatorRules) -> None:
         super().__init__(requests, attribute, lookup, gates)

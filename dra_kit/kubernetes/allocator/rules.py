@@ -17,7 +17,8 @@ class AllocatorVariant(Struct, frozen=True):
     Attributes:
         name: ``stable``, ``incubating`` or ``experimental``.
         ordered: pools by driver and name, those with binding conditions last, and slices by name; otherwise pools
-            are in no particular order (upstream's is random) and slices in the order of the lister.
+            are in no particular order (upstream's is random), slices in the order of the lister, and devices for one
+            request are tried in every order instead of that one.
         counters_everywhere: a slice with counter sets concerns all nodes, even if it names one.
         distinct_attribute: the constraint of that name is known.
         binds_to_node: the field of that name pins an allocation to its node.
@@ -111,11 +112,22 @@ class AllocatorRules:
     def of(cls, release: Release) -> AllocatorRules:
         """Return the gates of a scheduler of a release, which are those of its API server."""
         on: dict[str, Any] = {gate: all(name in release for name in names) for gate, names in _KUBERNETES_NAMES.items()}
+        if not release.has(Change.TAINT_RULES_HAVE_A_GATE):
+            on["device_taint_rules"] = on["device_taints"]
         return cls(version=release.version, **on)
 
     def has(self, change: Change) -> bool:
         """Return whether a rule has changed in the scheduler's release or before."""
         return self.version.has(change)
+
+    @property
+    def checks_other_capacities(self) -> bool:
+        """Whether the capacity of another device of a slice may decide about a device."""
+        return self.consumable_capacity and not self.has(Change.OWN_CAPACITY_IS_CHECKED)
+
+    def owner_of_counters(self, driver: str, pool: str) -> tuple[str, str]:
+        """Return the driver and pool for whose counters a pool's are taken; an empty driver stands for all drivers."""
+        return (driver if self.has(Change.POOLS_HAVE_OWN_COUNTERS) else "", pool)
 
     @classmethod
     def alpha(cls, version: KubernetesVersion) -> AllocatorRules:

@@ -1,5 +1,6 @@
 """The search for devices: depth first in Kubernetes' order, up to the first complete solution.
 
+Unless a device that was tried has an effect on what follows, as in older releases, the search is shorter than that.
 A search that cannot succeed is stopped, and the lists of candidates are shortened. Kubernetes first tries all
 combinations for the earlier requests. The result is the same, unless one of those combinations meets an error.
 Therefore nothing is concluded if an error is possible.
@@ -104,6 +105,7 @@ class DeviceSearch:
         self._picked = picked
         self._feasibility = FeasibilityCheck(claims, devices, matcher, picked)
         self._candidate_lists = CandidateLists(claims, devices, self._feasibility)
+        self._is_exhaustive = picked.leaves_traces([each for claim in claims for each in claim.constraints])
         self._limits = limits
         self._steps = 0
         self._failed_tries = 0
@@ -166,7 +168,7 @@ class DeviceSearch:
             if outcome is SearchOutcome.FOUND:
                 return outcome
             outcomes.add(outcome)
-        if (claim, request) != (0, 0) and self._feasibility.is_dead_end(claim, request):
+        if not self._is_exhaustive and (claim, request) != (0, 0) and self._feasibility.is_dead_end(claim, request):
             raise _DeadEnd
         return SearchOutcome.TOO_MANY if outcomes == {SearchOutcome.TOO_MANY} else SearchOutcome.FAILED
 
@@ -179,16 +181,24 @@ class DeviceSearch:
         if len(self.picks[claim]) + needed > MAX_RESULTS:
             return SearchOutcome.TOO_MANY
         # too few devices are left to succeed, but errors of the remaining devices must still be found
-        hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
+        hopeless = (
+            not self._is_exhaustive
+            and choice.everything is None
+            and needed > 1
+            and self._left(choice.choice, start) < needed
+        )
         constraints = self._claims[claim].constraints
         for index, device in self._tries(claim, choice, picked, start):
-            taken = self._picked.take(choice.choice, device, claim, constraints, must=choice.everything is not None)
+            must = choice.everything is not None
+            taken = self._picked.take(choice.choice, device, claim, constraints, must=must, position=picked)
             if taken is None:
                 continue
             pick, undo = taken
             if not hopeless:
                 self.picks[claim].append(pick)
-                outcome = yield self._pick(claim, request, choice, picked + 1, index + 1)
+                outcome = yield self._pick(
+                    claim, request, choice.rest or choice, picked + 1, 0 if choice.rest else index + 1
+                )
                 if outcome is SearchOutcome.FOUND:
                     return outcome
                 self.picks[claim].pop()
@@ -205,6 +215,12 @@ class DeviceSearch:
         if choice.everything is not None:
             self._count_step(choice.choice)
             yield picked, choice.everything[picked]
+            return
+        if self._is_exhaustive:
+            for index in range(0 if self._picked.tries_every_order else start, len(self._devices)):
+                self._count_step(choice.choice)
+                if self._is_candidate(choice.choice, index, claim):
+                    yield index, self._devices[index]
             return
         shortlist = self._candidate_lists.of(claim, choice) if self._is_long() else None
         everywhere = range(start, len(self._devices))
@@ -274,10 +290,13 @@ class NodeAlternative(Struct, frozen=True):
     Attributes:
         choice: the choice.
         everything: for mode All the devices that it requests, else None.
+        rest: what all devices but the first are for instead, see
+            :attr:`~dra_kit.kubernetes.release.Change.ALTERNATIVES_HAVE_OWN_DEVICES`.
     """
 
     choice: RequestAlternative
     everything: tuple[AdvertisedDevice, ...] | None
+    rest: NodeAlternative | None = None
 
     @property
     def count(self) -> int:
@@ -338,6 +357,8 @@ class FeasibilityCheck:
         return True
 
     def _is_impossible(self, choice: NodeAlternative, claim: int, request: int) -> bool:
+        if choice.rest is not None:
+            return False
         available = self.available_to(choice)
         if len(available) < choice.count or (choice.everything is not None and not choice.everything):
             return True

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 
+from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.kubernetes.allocator.devices import AdvertisedDevice, AdvertisedSlice, DeviceID, normalized, to_nano
 from dra_kit.kubernetes.allocator.pools import AdvertisedPool, NodePools, PoolID
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
+from dra_kit.kubernetes.allocator.selectors import CelEvaluator
 from dra_kit.kubernetes.release import Change, KubernetesVersion
-from dra_kit.kubernetes.resource.matching import Node
+from dra_kit.kubernetes.resource.matching import Node, has_expressions, taint_rule_covers
 from dra_kit.kubernetes.resource.slice_reader import LazySlice
 from dra_kit.kubernetes.resource.v1 import (
     AllocationResult,
     DeviceClass,
     DeviceRequestAllocationResult,
     DeviceTaintRule,
+    DeviceTaintSelector,
     ResourceClaim,
     ResourceSlice,
 )
@@ -52,6 +56,7 @@ class AllocatorState:
         self.usage: DeviceUsage = DeviceUsage()
         self.classes: dict[str, DeviceClass] = {}
         self._rules = self._taint_rules(taint_rules)
+        self._evaluator = CelEvaluator(version)
         self._slices: dict[str, list[AdvertisedSlice]] = {}
         self._members: dict[PoolID, list[AdvertisedSlice]] = {}
         self._pools: dict[PoolID, AdvertisedPool] = {}
@@ -75,7 +80,9 @@ class AllocatorState:
             slices: the new slices; they come last in the order of the lister.
             remove: names of slices; unknown ones are ignored.
         """
-        advertised = [AdvertisedSlice(self._lazy(slice_), self._rules) for slice_ in slices]
+        advertised = [AdvertisedSlice(self._lazy(slice_)) for slice_ in slices]
+        for slice_ in advertised if self._rules else ():
+            slice_.taint(self._rules, self._selects)
         changed = set()
         for name in (*remove, *(slice_.name for slice_ in advertised)):
             for old in self._slices.pop(name, ()):
@@ -95,6 +102,8 @@ class AllocatorState:
         for document in classes:
             device_class = DeviceClass.model_validate(document, context=self._version)
             self.classes[device_class.metadata.name] = device_class
+        if any(has_expressions(rule.spec.device_selector) for rule in self._rules):
+            self.taint(self._rules)
 
     def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> AllocatorState:
         """Return a modified view of the cluster that shares slices and caches.
@@ -115,10 +124,42 @@ class AllocatorState:
         """Replace all DeviceTaintRules."""
         self._rules = self._taint_rules(rules)
         changed = {
-            _pool_of(slice_): None for slices in self._slices.values() for slice_ in slices if slice_.taint(self._rules)
+            _pool_of(slice_): None
+            for slices in self._slices.values()
+            for slice_ in slices
+            if slice_.taint(self._rules, self._selects)
         }
         for pool in changed:
             self._reindex(pool)
+
+    def rules_of(self, device: DeviceID) -> Iterator[DeviceTaintRule]:
+        """Yield the DeviceTaintRules that taint a device."""
+        for rule in self._rules:
+            if taint_rule_covers(rule.spec.device_selector, device, partial(self._is_selected, device)):
+                yield rule
+
+    def _is_selected(self, device: DeviceID, selector: DeviceTaintSelector) -> bool:
+        members = self._members.get(PoolID(device.driver, device.pool), ())
+        newest = sorted(members, key=lambda slice_: -slice_.spec.pool.generation)
+        found = next((each for slice_ in newest for each in slice_.devices if each.id == device), None)
+        return found is not None and self._selects(found, selector)
+
+    def _selects(self, device: AdvertisedDevice, selector: DeviceTaintSelector) -> bool:
+        """Whether a device matches the class and the expressions of a DeviceTaintRule; an error does not match."""
+        selectors = selector.selectors
+        if selector.device_class_name is not None:
+            known = self.classes.get(selector.device_class_name)
+            if known is None:
+                return False
+            selectors = (*known.spec.selectors, *selectors)
+        try:
+            return all(
+                self._evaluator.selects(each.cel.expression, device, sees_sharing=False)
+                for each in selectors
+                if each.cel is not None
+            )
+        except (CelCompileError, CelRuntimeError):
+            return False
 
     def allocate(self, allocation: AllocationResult | ObjectView) -> None:
         """Record that a claim holds the devices of this allocation from now on."""
@@ -269,9 +310,11 @@ class DeviceUsage:
             not device.shareable and gates.has(Change.SHARES_BLOCK_WHOLE_DEVICES) and self.is_shared(device.id, gates)
         )
 
-    def is_held(self, device: DeviceID) -> bool:
-        """Whether any claim holds it."""
-        return device in self._exclusive or device in self._shares
+    def uses_counters(self, device: DeviceID, gates: AllocatorRules) -> bool:
+        """Whether the claims that hold it use the counters that it consumes."""
+        if device in self._exclusive:
+            return True
+        return device in self._shares and (not gates.consumable_capacity or gates.has(Change.SHARES_USE_COUNTERS))
 
     def consumed(self, device: DeviceID, gates: AllocatorRules) -> Mapping[str, int]:
         """How many billionths of each capacity its shares consume, by each name that stands for the capacity."""

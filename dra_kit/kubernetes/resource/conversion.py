@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.kubernetes.release import Change, Release
+from dra_kit.kubernetes.release import GATES, SUPPORTED, Change, GateHistory, KubernetesVersion, Release
 from dra_kit.kubernetes.resource import v1
 from dra_kit.kubernetes.resource.field_errors import ErrorKind, FieldError, GoStruct, declarative_last
 from dra_kit.kubernetes.values.json import Object
@@ -219,18 +219,33 @@ def _stored_without_gates(release: Release) -> tuple[str, ...]:
     return () if release.has(Change.CLAIMS_LOSE_ALL_DISABLED_FIELDS) else (*_DISTINCT, *_TOLERATIONS)
 
 
+def compares_distinct_values(version: KubernetesVersion) -> bool:
+    """Return whether ``distinctAttribute`` has an effect in a release, if its allocator knows it at all."""
+    return version.has(Change.DISTINCT_VALUES_COMPARED)
+
+
+def history_of_field(path: str, gate: str) -> GateHistory:
+    """Return the history of a gate, from the first release on in which a field that needs it has an effect."""
+    if not path.endswith("distinctAttribute"):
+        return GATES[gate]
+    return GATES[gate]._replace(known=next(each.minor for each in SUPPORTED if compares_distinct_values(each)))
+
+
 def ignored_fields(obj: Object, release: Release) -> Iterator[tuple[str, Object]]:
     """Yield each gate without which fields are stored, but have no effect, and the object without these fields.
+
+    The gate may be on, for fields that have an effect in a later release only.
 
     Args:
         obj: stored object of resource.k8s.io in v1; it is not changed.
         release: of the API server.
     """
     kept = _stored_without_gates(release)
+    early = () if compares_distinct_values(release.version) else _DISTINCT
     for needed, paths in GATED_FIELDS:
-        for gate in (gate for gate in needed if gate not in release):
+        for gate in needed:
             rest = obj
-            for path in (path for path in paths if path in kept):
+            for path in (path for path in paths if path in (kept if gate not in release else early)):
                 rest = _without(rest, path.split("."))
             if rest is not obj:
                 yield gate, rest

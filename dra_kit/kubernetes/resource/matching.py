@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -213,17 +213,29 @@ def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
-def taint_rule_covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:
+def taint_rule_covers(
+    selector: DeviceTaintSelector | None,
+    device: tuple[str, str, str],
+    is_selected: Callable[[DeviceTaintSelector], bool] = lambda _: False,
+) -> bool:
     """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055).
 
-    A class and expressions, which Kubernetes 1.34 knew, are not evaluated: such a rule taints none.
+    Args:
+        selector: of the rule.
+        device: driver, pool and name.
+        is_selected: whether the device matches class and expressions, which only Kubernetes 1.34 knows.
     """
-    if selector is None or selector.device_class_name is not None or selector.selectors:
-        return False
-    return all(
-        wanted in {None, found}
+    if selector is None or any(
+        wanted not in {None, found}
         for wanted, found in zip((selector.driver, selector.pool, selector.device), device, strict=True)
-    )
+    ):
+        return False
+    return not has_expressions(selector) or is_selected(selector)
+
+
+def has_expressions(selector: DeviceTaintSelector | None) -> bool:
+    """Whether a DeviceTaintRule selects by class or expressions."""
+    return selector is not None and bool(selector.device_class_name is not None or selector.selectors)
 
 
 def taint_rule_may_cover(selector: DeviceTaintSelector | None, driver: str, pool: str) -> bool:

@@ -57,8 +57,15 @@ class ExtendedResources(Struct, frozen=True):
     providers: Mapping[str, str]
     version: KubernetesVersion
 
+    @property
+    def claimed(self) -> Mapping[str, str]:
+        """Those of ``providers`` for which devices are allocated; others are taken to be on every node."""
+        if self.version.has(Change.RESOURCES_OF_CLASSES_GET_DEVICES):
+            return self.providers
+        return {name: found for name, found in self.providers.items() if not name.startswith(IMPLICIT_RESOURCE)}
+
     def provided_on(self, allocatable: Mapping[str, int]) -> frozenset[str]:
-        """Return the resources that devices of claims provide on a node: those without a device plugin there.
+        """Return the resources that need not be on a node: those without a device plugin there.
 
         Args:
             allocatable: of the node; a resource with 0 counts as missing.
@@ -67,7 +74,7 @@ class ExtendedResources(Struct, frozen=True):
 
     def claim_on(self, allocatable: Mapping[str, int]) -> ExtendedClaim:
         """Return the claim that the pod needs on a node; see ``provided_on``."""
-        provided = self.provided_on(allocatable)
+        provided = self.provided_on(allocatable) & self.claimed.keys()
         requests: list[dict[str, Any]] = []
         mappings: list[dict[str, str]] = []
         for resource in sorted(provided):

@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dra_kit.kubernetes.release import Change, KubernetesVersion, Release
-from dra_kit.kubernetes.resource.matching import taint_rule_covers, tolerates
+from dra_kit.kubernetes.allocator.devices import DeviceID
+from dra_kit.kubernetes.allocator.state import AllocatorState
+from dra_kit.kubernetes.release import OLDEST, Change, KubernetesVersion, Release
+from dra_kit.kubernetes.resource.matching import has_expressions, taint_rule_covers, tolerates
 from dra_kit.kubernetes.resource.objects import (
     POD_GROUP_API,
     ObjectKey,
@@ -244,26 +246,35 @@ class TaintedDevices(Struct, frozen=True):
     Attributes:
         published: taints by driver, pool and device, of each pool's newest generation.
         rules: DeviceTaintRules by name.
+        state: evaluates rules of Kubernetes 1.34 that select by class or expressions; None if there is none.
     """
 
     published: Mapping[tuple[str, str, str], tuple[ObjectView, ...]] = field(default_factory=dict)
     rules: Mapping[str, ObjectView] = field(default_factory=dict)
+    state: AllocatorState | None = None
 
     @classmethod
-    def of(cls, slices: Iterable[ObjectView], rules: Iterable[ObjectView]) -> TaintedDevices:
-        """Read the taints from slices and rules as the API server has them."""
+    def of(
+        cls, slices: Iterable[ObjectView], rules: Iterable[ObjectView], classes: Iterable[ObjectView] = ()
+    ) -> TaintedDevices:
+        """Read the taints from slices, rules and DeviceClasses as the API server has them."""
+        slices, rules = list(slices), list(rules)
         published: dict[tuple[str, str, str], tuple[ObjectView, ...]] = {}
         for device_id, device in published_devices(slices):
             if device.get("taints"):
                 published[device_id] = tuple(device["taints"])
-        return cls(published, {rule["metadata"]["name"]: rule for rule in rules})
+        read = [rule for rule in rules if has_expressions(_taint_selector(rule))]
+        state = AllocatorState(slices=slices, classes=classes, taint_rules=read, version=OLDEST) if read else None
+        return cls(published, {rule["metadata"]["name"]: rule for rule in rules}, state)
 
     def of_device(self, device_id: tuple[str, str, str]) -> Iterator[tuple[str | None, ObjectView]]:
         """Yield the taints of a device, each with the name of the rule that it comes from."""
         for taint in self.published.get(device_id, ()):
             yield None, taint
+        evaluated = () if self.state is None else self.state.rules_of(DeviceID(*device_id))
+        names = {rule.metadata.name for rule in evaluated}
         for name, rule in self.rules.items():
-            if rule_covers_device(rule, device_id):
+            if name in names or rule_covers_device(rule, device_id):
                 yield name, rule["spec"]["taint"]
 
     @property
@@ -289,9 +300,13 @@ def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str,
 
 
 def rule_covers_device(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
-    """Whether a DeviceTaintRule applies to a device; without a selector it applies to none."""
+    """Whether a DeviceTaintRule applies to a device; without a selector, or with a class, it applies to none."""
+    return taint_rule_covers(_taint_selector(rule), device_id)
+
+
+def _taint_selector(rule: ObjectView) -> DeviceTaintSelector | None:
     selector = rule["spec"].get("deviceSelector")
-    return selector is not None and taint_rule_covers(DeviceTaintSelector.model_validate(selector), device_id)
+    return None if selector is None else DeviceTaintSelector.model_validate(selector)
 
 
 def evictions(

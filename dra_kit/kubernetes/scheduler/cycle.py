@@ -336,7 +336,7 @@ def schedule_pod(
         earlier = dict(islice(rejections.items(), before))
         return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, earlier)
     remedy = post_filter(pod, cycle.unavailable, cycle.stale)
-    has_claims = bool(needs.pending or needs.allocated) or cycle.extended is not None
+    has_claims = bool(needs.pending or needs.allocated) or bool(cycle.extended and cycle.extended.claimed)
     text = fit_message(rejections, no_remedy(allocator.version, claims=has_claims))
     raise Unschedulable(text, rejections=rejections, remedy=remedy, brief=filter_message(rejections))
 
@@ -437,7 +437,7 @@ class _Cycle:
             pending = list(self._needs.pending)
             extended = None
             # if the pod has claims, an empty claim is created even if the node has all resources (1.37)
-            if self.extended is not None and (provided or pending or self._needs.allocated):
+            if self.extended is not None and self.extended.claimed and (provided or pending or self._needs.allocated):
                 extended = self.extended.claim_on(load.allocatable)
                 pending.append(extended.document)
             self._attempts[provided] = pending, self._allocator.attempt(pending), extended

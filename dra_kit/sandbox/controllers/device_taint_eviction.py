@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dra_kit.client.api import Client
 from dra_kit.client.events import EventRecorder, ObjectReference
-from dra_kit.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kubernetes.release import Change, Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, format_time, object_key
@@ -82,7 +82,7 @@ class DeviceTaintEvictionController:
         self._due: dict[ObjectKey, tuple[str, Eviction]] = {}  # pod UID and eviction, of those that wait or are going
         self._rules: dict[str, _RuleWork] = {}  # by UID of the rule
         self._deleted: set[str] = set()  # UIDs of pods
-        for resource in (PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, DEVICE_TAINT_RULES):
+        for resource in (PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, DEVICE_TAINT_RULES, DEVICE_CLASSES):
             informers.listen(resource, lambda _: self._wake.set())
 
     async def run(self) -> None:
@@ -131,7 +131,8 @@ class DeviceTaintEvictionController:
 
     def _tainted(self) -> TaintedDevices:
         objects = self._informers.objects
-        return TaintedDevices.of(objects(RESOURCE_SLICES).values(), objects(DEVICE_TAINT_RULES).values())
+        found = (objects(resource).values() for resource in (RESOURCE_SLICES, DEVICE_TAINT_RULES, DEVICE_CLASSES))
+        return TaintedDevices.of(*found)
 
     def _evictions(self, tainted: TaintedDevices) -> dict[ObjectKey, Eviction]:
         claims, pods = self._informers.objects(RESOURCE_CLAIMS).values(), self._informers.objects(PODS)

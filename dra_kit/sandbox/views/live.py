@@ -14,8 +14,8 @@ from typing import Any, Final, TextIO
 
 from dra_kit.client.resources import DEVICE_CLASSES, EVENTS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.cdi.spec import SpecEdits
-from dra_kit.kubernetes.allocator.requests import compares_distinct_values
 from dra_kit.kubernetes.release import KubernetesVersion
+from dra_kit.kubernetes.resource.conversion import compares_distinct_values
 from dra_kit.kubernetes.resource.objects import object_name
 from dra_kit.kubernetes.scheduler.claims import EXTENDED_CLAIM_ANNOTATION
 from dra_kit.kubernetes.scheduler.controllers import POD_CLAIM_ANNOTATION

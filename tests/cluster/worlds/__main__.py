@@ -65,7 +65,8 @@ async def _compare(options: argparse.Namespace) -> int:
         print(f"refused: {message}")
     print(
         f"Kubernetes {version}, seed {options.seed}: {len(numbers)} worlds, {len(comparison.refused)} objects refused, "
-        f"{comparison.judged} verdicts, {comparison.placed} pods placed, {len(disagreements)} disagreements"
+        f"{comparison.judged} verdicts, {comparison.placed} pods placed, {comparison.left_out} left out, "
+        f"{len(disagreements)} disagreements"
     )
     return 1 if disagreements else 0
 

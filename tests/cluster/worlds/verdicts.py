@@ -95,6 +95,7 @@ class VerdictComparison:
     Attributes:
         judged: how many verdicts were compared.
         placed: how many pods got a node.
+        left_out: how many pods were not created, since ``explain`` says that the scheduler would end with a panic.
         refused: objects that the API server refused, with its message.
     """
 
@@ -115,6 +116,7 @@ class VerdictComparison:
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self.judged = 0
         self.placed = 0
+        self.left_out = 0
         self.refused: list[str] = []
 
     async def compare(self, seed: int, numbers: Sequence[int]) -> list[Disagreement]:
@@ -215,6 +217,9 @@ class VerdictComparison:
         """Ask ``explain`` about the next pod of each world, create it, and compare."""
         before = await self._read()
         explained = {world.name: _explained(before, world, world.pods[number]) for world in worlds}
+        ending = [world for world in worlds if _ends_scheduler(explained[world.name][0])]
+        self.left_out += len(ending)
+        worlds = [world for world in worlds if world not in ending]
 
         async def create(world: StillWorld) -> None:
             async with self._gate:
@@ -265,6 +270,10 @@ def _explained(found: ClusterDocuments, world: StillWorld, pod: Any) -> tuple[Po
     documents = _only(found, world)
     metadata = {**pod["metadata"], "namespace": world.name}
     return explain_pod(ClaimExplainer(documents.cluster()), {**pod, "metadata": metadata}), documents
+
+
+def _ends_scheduler(explained: PodExplanation) -> bool:
+    return explained.outcome == "error" and "ends with a panic" in str(explained)
 
 
 def _agree(explained: PodExplanation, fate: _Fate, documents: ClusterDocuments) -> bool:

@@ -297,7 +297,7 @@ async def test_hostile_message_is_refused(server: ApiServer, path: str, body: by
     assert len(refusal["message"]) < 300
 
 
-FORMER_RULE = {
+FORMER_RULE: Object = {
     "deviceSelector": {"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}]},
     "taint": {"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -24,7 +24,7 @@ from dra_kit.diagnosis.lint.releases import (
     unrendered,
 )
 from dra_kit.kubernetes.manifests.documents import SourceFile
-from dra_kit.kubernetes.release import GATES, KubernetesVersion, Release
+from dra_kit.kubernetes.release import GATES, SUPPORTED, KubernetesVersion, Release
 from tests.unit.diagnosis.lint.texts import claim, device_class, found, pod, underlined
 
 RELEASES = [Release.of(KubernetesVersion(1, minor)) for minor in range(34, 39)]
@@ -200,26 +200,34 @@ DISTINCT = claim("deviceClassName: gpu\ncount: 2", extra="constraints: [{distinc
 TOLERANT = claim("deviceClassName: gpu\ntolerations: [{key: a, operator: Exists, effect: NoSchedule}]")
 
 
-@pytest.mark.parametrize(
-    ("text", "field", "gate", "next_release"),
-    [
-        (DISTINCT, "constraints.distinctAttribute", "DRAConsumableCapacity", "no"),
-        (TOLERANT, "exactly.tolerations", "DRADeviceTaints", "drops"),
-    ],
-)
-def test_a_field_that_is_stored_without_effect_does_not_work(
-    text: str, field: str, gate: str, next_release: str
-) -> None:
-    (finding,) = found(text, LintContext(release=OLD))
+STORED: Final = "an API server stores this field, but it has no effect: "
 
-    assert verdicts(text) == ["ignores", next_release, "yes", "yes", "yes"]
-    assert oldest(text).endswith("works is Kubernetes 1.36")
+
+def test_a_field_that_is_stored_without_effect_does_not_work() -> None:
+    (finding,) = found(TOLERANT, LintContext(release=OLD))
+
+    assert verdicts(TOLERANT) == ["ignores", "drops", "yes", "yes", "yes"]
+    assert oldest(TOLERANT).endswith("works is Kubernetes 1.36")
     assert (finding.rule, finding.level) == ("feature-gate", "warning")
+    need = GATES["DRADeviceTaints"].need("DRADeviceTaints")
+    assert finding.message == f"{STORED}exactly.tolerations needs Kubernetes {need}"
+    assert finding.help.startswith("start the API server with --feature-gates=DRADeviceTaints=true, or upgrade")
+    assert verdicts(TOLERANT, [Release.alpha(OLD.version)]) == ["yes"]
+
+
+@pytest.mark.parametrize("release", [OLD, Release.alpha(OLD.version)], ids=["default", "alpha"])
+def test_a_field_without_effect_in_a_release_with_its_gate_works_in_a_later_one(release: Release) -> None:
+    (finding,) = found(DISTINCT, LintContext(release=release))
+
+    assert verdicts(DISTINCT) == ["ignores", "no", "yes", "yes", "yes"]
+    assert verdicts(DISTINCT, [Release.alpha(each) for each in SUPPORTED]) == ["ignores", "yes", "yes", "yes", "yes"]
     assert finding.message == (
-        f"an API server stores this field, but it has no effect: {field} needs Kubernetes {GATES[gate].need(gate)}"
+        f"{STORED}constraints.distinctAttribute needs Kubernetes 1.35 with DRAConsumableCapacity; "
+        "on by default since 1.36"
     )
-    assert finding.help.startswith(f"start the API server with --feature-gates={gate}=true, or upgrade the cluster")
-    assert verdicts(text, [Release.alpha(OLD.version)]) == ["yes"]
+    assert finding.help == (
+        "upgrade the cluster to Kubernetes 1.35 or newer with --feature-gates=DRAConsumableCapacity=true"
+    )
 
 
 TAINT_RULE = """

@@ -96,7 +96,7 @@ OF_NODES: Final = [
     case("traits_of: pool.incomplete", devices=[], claims=EVERYTHING, second={"announced": 2}),
     case("traits_of: bool(pool.invalid)", claims=EVERYTHING, node_devices=([], [device("d0"), device("d0")])),
     case(
-        "traits_of: _counters(pool)",
+        "traits_of: _counters(pool, gates)",
         "_PoolUsages.number: known.traits",
         devices=[drawer("d0"), drawer("d1")],
         claims=two(),

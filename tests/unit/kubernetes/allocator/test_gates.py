@@ -37,6 +37,14 @@ def test_release_1_37_applies_taint_rules() -> None:
     assert not AllocatorRules.of(Release.parse("1.36")).device_taint_rules
 
 
+@pytest.mark.parametrize(("version", "applied"), [("1.34", True), ("1.35", False)])
+def test_release_1_34_applies_taint_rules_with_device_taints(version: str, applied: bool) -> None:
+    release = Release.parse(version)
+
+    assert AllocatorRules.of(release.also("DRADeviceTaints")).device_taint_rules is applied
+    assert not AllocatorRules.of(release).device_taint_rules
+
+
 def test_fractional_ranges_are_on_by_default_since_1_38() -> None:
     assert not AllocatorRules.of(Release.parse("1.37")).fractional_capacity_range
     assert AllocatorRules.of(

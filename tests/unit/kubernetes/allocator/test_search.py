@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dra_kit.errors import AllocationError
@@ -14,10 +16,13 @@ from tests.unit.kubernetes.allocator.cluster import (
     counters,
     device,
     drawing,
+    holder,
     names,
     request,
+    result,
     slice_of,
     snapshot,
+    way,
     zones,
 )
 
@@ -218,3 +223,146 @@ def test_incomplete_pool_of_1_34_with_one_name_twice_is_invalid() -> None:
 
     with pytest.raises(AllocationError, match="pool pool-a is invalid: duplicate device name a"):
         allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.34")))
+
+
+@pytest.mark.parametrize(
+    ("first", "before"),
+    [
+        pytest.param(way(4, name="few"), None, id="the others are three of its four"),
+        pytest.param(way(1, "false", name="few"), [["a"]], id="it has no others"),
+        pytest.param(way(None, "false", name="few"), None, id="its answers are known"),
+    ],
+)
+def test_mode_all_in_a_later_alternative_of_1_35_goes_on_with_the_first(
+    first: dict[str, object], before: list[list[str]] | None
+) -> None:
+    world = snapshot(slice_of(device("a"), device("b"), device("c")))
+    asked = claim({"name": "r", "firstAvailable": [first, way(None, name="all")]})
+
+    assert names(allocate(world, asked, gates=AllocatorRules.of(Release.parse("1.35")))) == before
+    assert names(allocate(world, asked, gates=AllocatorRules.of(Release.parse("1.36")))) == [["a", "b", "c"]]
+
+
+def _with(version: str, *gates: str) -> AllocatorRules:
+    return AllocatorRules.of(Release.parse(version).also(*gates))
+
+
+HOT = {"taints": [{"key": "hot", "effect": "NoSchedule"}]}
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.35", None), ("1.36", None), ("1.37", [["b"]])])
+def test_counters_of_a_tainted_device_stay_in_use_before_1_37(version: str, expected: list[list[str]] | None) -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    world = snapshot(
+        slice_of(device("a", **drawing(6), **HOT), device("b", **drawing(6)), pool=pool),
+        slice_of(name="slice-2", pool=pool, **counters(10)),
+    )
+    gates = _with(version, "DRADeviceTaints", "DRAPartitionableDevices")
+
+    assert names(allocate(world, claim(request()), gates=gates)) == expected
+
+
+def test_counters_of_a_device_that_a_constraint_rejects_stay_in_use_before_1_37() -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    numas = [device(name, attributes={"numa": {"int": n}}, **drawing(4)) for name, n in (("a", 0), ("b", 1), ("c", 0))]
+    world = snapshot(slice_of(*numas, pool=pool), slice_of(name="slice-2", pool=pool, **counters(10)))
+    wanted = claim(request(count=2), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
+
+    assert allocate(world, wanted, gates=_with("1.36")) is None
+    assert names(allocate(world, wanted, gates=_with("1.37"))) == [["a", "c"]]
+
+
+SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8"}}}
+SHARE: dict[str, Any] = {"capacity": {"requests": {"memory": "2"}}}
+
+
+@pytest.mark.parametrize(("version", "fits"), [("1.35", True), ("1.36", False)])
+def test_counters_of_a_device_in_shares_are_in_use_since_1_36(version: str, fits: bool) -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    world = snapshot(
+        slice_of(device("a", **drawing(6), **SHARED), device("b", **drawing(6)), pool=pool),
+        slice_of(name="slice-2", pool=pool, **counters(10)),
+        claims=[holder(result("a", shareID="1", consumedCapacity={"memory": "8"}))],
+    )
+    gates = _with(version, "DRAConsumableCapacity", "DRAPartitionableDevices")
+
+    assert (allocate(world, claim(request()), gates=gates) is not None) is fits
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.34", None), ("1.35", [["a"], ["a"]])])
+def test_each_share_uses_the_counters_of_its_device_in_1_34(version: str, expected: list[list[str]] | None) -> None:
+    beside = version == "1.34"
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 1 if beside else 2}
+    world = snapshot(
+        slice_of(device("a", **drawing(6), **SHARED), pool=pool, **(counters(10) if beside else {})),
+        *([] if beside else [slice_of(name="slice-2", pool=pool, **counters(10))]),
+    )
+    claims = [claim(request(**SHARE), name=name) for name in ("one", "two")]
+    gates = _with(version, "DRAConsumableCapacity", "DRAPartitionableDevices")
+
+    assert names(allocate(world, *claims, gates=gates)) == expected
+
+
+@pytest.mark.parametrize(("version", "fits"), [("1.36", True), ("1.37", False)])
+def test_pools_of_one_name_share_counters_before_1_37(version: str, fits: bool) -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    first = [slice_of(device("a", **drawing(1)), pool=pool), slice_of(name="slice-2", pool=pool, **counters(10))]
+    second = [
+        slice_of(
+            device("b", **drawing(5)), device("c", **drawing(4)), name="slice-3", pool=pool, driver="z.example.com"
+        ),
+        slice_of(name="slice-4", pool=pool, driver="z.example.com", **counters(5)),
+    ]
+    world = snapshot(*first, *second)
+
+    assert (allocate(world, claim(request(count=3)), gates=_with(version)) is not None) is fits
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.34", None), ("1.35", [["b"]])])
+def test_capacity_of_another_device_decides_in_1_34(version: str, expected: list[list[str]] | None) -> None:
+    small, large = ({"capacity": {"memory": {"value": value}}} for value in ("1", "8"))
+    world = snapshot(slice_of(device("a", **small), device("b", **large)))
+
+    found = allocate(world, claim(request(**SHARE)), gates=_with(version, "DRAConsumableCapacity"))
+
+    assert names(found) == expected
+
+
+def test_scheduler_of_1_34_ends_if_a_slice_has_no_device_of_the_number_in_the_request() -> None:
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    world = snapshot(slice_of(device("a"), pool=pool), slice_of(device("b"), name="slice-2", pool=pool))
+    wanted = claim(request(count=2))
+
+    with pytest.raises(
+        AllocationError, match=r"kube-scheduler 1\.34 ends with a panic: .*slice-2.* has 1 device"
+    ) as caught:
+        allocate(world, wanted, gates=_with("1.34", "DRAConsumableCapacity"))
+
+    assert caught.value.kind == "scheduler-stops"
+    assert names(allocate(world, wanted, gates=_with("1.35", "DRAConsumableCapacity"))) == [["a", "b"]]
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.35", [["a", "c", "b"]]), ("1.36", None)])
+def test_devices_are_tried_in_every_order_before_1_36(version: str, expected: list[list[str]] | None) -> None:
+    values = [device(name, attributes={"numa": {"int": n}}) for name, n in (("a", 0), ("b", 0), ("c", 1))]
+    wanted = claim(request(count=3), constraints=[{"distinctAttribute": "gpu.example.com/numa"}])
+
+    found = allocate(snapshot(slice_of(*values)), wanted, gates=_with(version, "DRAConsumableCapacity"))
+
+    assert names(found) == expected
+
+
+def test_mode_all_of_1_34_takes_a_share_of_a_device_that_has_no_room_left() -> None:
+    """It compares the capacity of the second device, which is free."""
+    share = {"requestPolicy": {"default": "4", "validValues": ["4", "8"]}, "value": "8"}
+    whole = {"capacity": {"memory": {"value": "8"}}}
+    shared = {"allowMultipleAllocations": True, "capacity": {"memory": share}}
+    world = snapshot(slice_of(device("a", **whole), device("b", **whole), device("c", **shared)))
+    is_shared = "device.allowMultipleAllocations == true"
+    wanted = [
+        claim(request("one", 1, is_shared), request("two", 1, is_shared)),
+        claim(request("all", None, is_shared), name="all"),
+    ]
+
+    assert names(allocate(world, *wanted, gates=_with("1.34", "DRAConsumableCapacity"))) == [["c", "c"], ["c"]]
+    assert allocate(world, *wanted, gates=_with("1.35", "DRAConsumableCapacity")) is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from dra_kit.kubernetes.allocator.rules import AllocatorRules
@@ -20,7 +22,7 @@ from tests.unit.kubernetes.allocator.cluster import (
 TAINT = {"key": "example.com/broken", "effect": "NoSchedule"}
 
 
-def rule(selector: dict[str, str] | None) -> dict[str, object]:
+def rule(selector: Mapping[str, object] | None) -> dict[str, object]:
     spec = {"taint": TAINT} if selector is None else {"taint": TAINT, "deviceSelector": selector}
     return {"metadata": {"name": "rule"}, "spec": spec}
 
@@ -154,3 +156,39 @@ def test_taint_rules_need_their_gate() -> None:
 
     assert names(allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.36")))) == [["a"]]
     assert allocate(world, claim(request()), gates=AllocatorRules.of(Release.parse("1.37"))) is None
+
+
+LARGE = {"cel": {"expression": "device.attributes['gpu.example.com'].size > 1"}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        ({"selectors": [LARGE]}, ["a", "c"]),  # fails for c
+        ({"selectors": [LARGE], "device": "a"}, ["a", "b", "c"]),
+        ({"deviceClassName": "large"}, ["a", "c"]),
+        ({"deviceClassName": "any", "selectors": [LARGE]}, ["a", "c"]),
+        ({"deviceClassName": "missing"}, ["a", "b", "c"]),
+    ],
+)
+def test_taint_rule_of_1_34_taints_the_devices_of_a_class_or_expression(
+    selector: dict[str, object], left: list[str]
+) -> None:
+    sizes = [device(name, attributes={"size": {"int": size}}) for name, size in (("a", 1), ("b", 2))]
+    large = {"metadata": {"name": "large"}, "spec": {"selectors": [LARGE]}}
+    release = Release.parse("1.34").also("DRADeviceTaints")
+    world = snapshot(slice_of(*sizes, device("c")), version=release.version, taint_rules=[rule(selector)])
+    world.define([large])
+
+    assert names(allocate(world, claim(request(count=len(left))), gates=AllocatorRules.of(release))) == [left]
+    assert allocate(world, claim(request(count=len(left) + 1)), gates=AllocatorRules.of(release)) is None
+
+
+def test_a_class_taints_the_devices_that_it_has_now() -> None:
+    release = Release.parse("1.34").also("DRADeviceTaints")
+    world = snapshot(slice_of(device("a")), version=release.version, taint_rules=[rule({"deviceClassName": "late"})])
+    assert names(allocate(world, claim(request()), gates=AllocatorRules.of(release))) == [["a"]]
+
+    world.define([{"metadata": {"name": "late"}, "spec": {}}])
+
+    assert allocate(world, claim(request()), gates=AllocatorRules.of(release)) is None

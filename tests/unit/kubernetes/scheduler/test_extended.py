@@ -104,3 +104,14 @@ def test_the_claim_is_that_of_the_release_for_which_the_resources_were_read(
     assert extended is not None
     [owner] = extended.claim_on({}).document["metadata"]["ownerReferences"]
     assert ("blockOwnerDeletion" in owner) == blocks
+
+
+@pytest.mark.parametrize(("minor", "claimed"), [(34, {OVEN}), (35, {OVEN, "deviceclass.resource.kubernetes.io/salad"})])
+def test_resource_of_a_class_without_name_gets_no_device_in_1_34(minor: int, claimed: set[str]) -> None:
+    version = KubernetesVersion(1, minor)
+    implicit = "deviceclass.resource.kubernetes.io/salad"
+    extended = extended_resources(pod(container("a", 2), container("b", 1, implicit)), CLASSES, version)
+
+    assert extended is not None
+    assert extended.provided_on({}) == {OVEN, implicit}  # a node need not have it
+    assert extended.claim_on({}).resources == claimed

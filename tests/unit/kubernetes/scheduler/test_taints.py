@@ -56,6 +56,18 @@ def due(
     return evictions(tainted, [claim(*tolerations)], pods("guest"), time_scale=time_scale, release=played)
 
 
+@pytest.mark.parametrize(("kind", "evicted"), [("hot", True), ("cold", False)])
+def test_rule_of_1_34_evicts_from_the_devices_of_a_class(kind: str, evicted: bool) -> None:
+    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "pizza-0", "attributes": {"kind": {"string": kind}}}
+    spec = {"driver": "dra.pizza", "nodeName": "node-1", "pool": pool, "devices": [device]}
+    by_kind = [{"cel": {"expression": "device.attributes['dra.pizza'].kind == 'hot'"}}]
+    classes = [{"metadata": {"name": "hot"}, "spec": {"selectors": by_kind}}]
+    tainted = TaintedDevices.of([{"metadata": {"name": "s"}, "spec": spec}], [rule(deviceClassName="hot")], classes)
+
+    assert bool(evictions(tainted, [claim()], pods("guest"), release=Release.parse("1.34"))) is evicted
+
+
 @pytest.mark.parametrize(("release", "evicted"), [("1.37", False), ("1.38", True)])
 def test_pod_with_extended_resource_claim_is_evicted_since_1_38(release: str, evicted: bool) -> None:
     users = pods("guest")
