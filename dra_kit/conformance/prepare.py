@@ -242,6 +242,7 @@ async def _answer(
 
 async def p11(bench: Workbench) -> None:
     """Let a call miss its deadline, and repeat it as the kubelet does."""
+    first = ClaimAnswer((), "not called")
     async with bench.claims() as (claim,):
         for seconds in _deadlines(bench):
             with bench.cluster.held.holding():
