@@ -394,7 +394,7 @@ def test_restarts_are_shown_with_the_time_of_the_last_one() -> None:
 async def test_health_of_devices_in_use_stays_without_its_gate_since_1_36(
     version: str, *, stays: bool, stored: str
 ) -> None:
-    health = [{"name": "claim:gpu", "resources": [{"resourceID": "a", "health": "Unhealthy"}]}]
+    health = [{"name": "example.com/gpu", "resources": [{"resourceID": "a", "health": "Unhealthy"}]}]
     status = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
     sick = {**status, "allocatedResourcesStatus": health}
     old = {**pod("p", uid="u"), "status": {"phase": "Running", **({stored: [sick]} if stored else {})}}
