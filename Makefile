@@ -28,12 +28,16 @@ $(STAMP): requirements/dev.txt pyproject.toml
 test: install ## run unit, property and role tests, without cluster or network (EXAMPLES=n per property)
 	EXAMPLES=$(or $(EXAMPLES),40) $(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
 
+.PHONY: test-charts
+test-charts: install ## check the helm chart: what it renders, rights, policies, alerts
+	$(BIN)/python -m pytest $(PARALLEL) tests/charts
+
 .PHONY: test-golden
 test-golden: install ## compare with 24,000 recorded verdicts of Kubernetes
 	$(BIN)/python -m pytest $(PARALLEL) tests/golden
 
 .PHONY: test-processes
-test-processes: install ## run tests that start processes: dev, sandbox, kill -9, documentation pages
+test-processes: install ## run tests that start processes or wait for seconds: dev, sandbox, kill -9, documentation pages
 	$(BIN)/python -m pytest $(PARALLEL) -m processes tests/unit
 
 .PHONY: test-examples
@@ -214,7 +218,7 @@ chart: install ## after a change of the chart: generate its schema, README table
 	  $(BIN)/dra-kit chart examples/$$example-driver --values examples/$$example-driver/values.yaml || exit; done
 	PYTHONPATH=examples/cpu-driver/src $(BIN)/dra-kit chart examples/cpu-driver/memory \
 	  --values examples/cpu-driver/memory/values.yaml
-	$(BIN)/python -m tests.unit.charts.snapshots
+	$(BIN)/python -m tests.charts.snapshots
 
 PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
   --no-header

@@ -1,11 +1,11 @@
 """Runs the tests of a real cluster, several modules at a time, since they wait more than they work.
 
-    python -m tests.cluster [--workers N]
+    python -m tests.cluster [--workers N] [--without-node]
 
-Modules of a node share one Kubernetes; those that need no node run beside them, on a control plane of their own: one of
-the tool's release, and then one of each other release. Tests that need the node to themselves (marker ``alone``) come
-next, and last the kubelet's modules on a node of another release. What pytest prints of a module is printed when it is
-over.
+Modules of a node share one Kubernetes. Then come the tests that need the node to themselves (marker ``alone``), and
+last the kubelet's modules on a node of another release. Beside all of these, a process runs the modules that need no
+node, on control planes of their own: one of the tool's release, and then one of each other release
+(``--without-node`` runs only these). What pytest prints of a module is printed when it is over.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def main() -> int:
     """Run the tests, and return the exit code: 0 where some passed or were skipped, and none failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("--workers", type=int, default=3, help="modules of the node at a time")
+    parser.add_argument("--without-node", action="store_true", help="only the modules that need no node")
     options = parser.parse_args()
     try:
         found = find()
@@ -59,19 +60,43 @@ def main() -> int:
         return _pytest("not long", [HERE], {})
     if found.tool is None or found.running is not None or not found.node:
         return _pytest("not long", [HERE], {})
-    control_plane, without_node = replace(found, node=False), sorted(HERE / name for name in CONTROL_PLANE)
-    with start(found) as plane, ThreadPoolExecutor(options.workers) as workers:
-        environment = _environment(plane)
-        running = [workers.submit(_pytest, "not long and not alone", each, environment) for each in _groups()]
-        with start(control_plane) as beside:
-            codes = {_pytest("not long", without_node, _environment(beside))}
-        codes |= {_on_release(release, control_plane, "not long", without_node) for release in OTHER_RELEASES}
-        codes |= {each.result() for each in running}
-        codes.add(_pytest("not long and alone", [HERE], environment))
-    modules = sorted(HERE / name for name in KUBELET)
-    codes |= {_on_release(release, found, "not long and not alone", modules) for release in OTHER_NODES}
+    if options.without_node:
+        return _summarized(_on_control_planes(replace(found, node=False)))
+    beside = subprocess.Popen([sys.executable, "-m", "tests.cluster", "--without-node"])
+    try:
+        codes = _on_nodes(found, options.workers)
+    except BaseException:
+        beside.terminate()
+        raise
+    finally:
+        code = beside.wait()
+    return _summarized(codes | {code})
+
+
+def _summarized(codes: set[int]) -> int:
+    """Return one exit code for several."""
     failures = codes - {0, NO_TESTS}
     return max(failures) if failures else 0 if 0 in codes else NO_TESTS
+
+
+def _on_nodes(found: Found, parallel: int) -> set[int]:
+    """Run the modules of a node, ``parallel`` at a time; return pytest's exit codes."""
+    with start(found) as plane:
+        environment = _environment(plane)
+        with ThreadPoolExecutor(parallel) as workers:
+            running = [workers.submit(_pytest, "not long and not alone", each, environment) for each in _groups()]
+        codes = {each.result() for each in running}
+        codes.add(_pytest("not long and alone", [HERE], environment))
+    modules = sorted(HERE / name for name in KUBELET)
+    return codes | {_on_release(release, found, "not long and not alone", modules) for release in OTHER_NODES}
+
+
+def _on_control_planes(found: Found) -> set[int]:
+    """Run the modules that need no node, on one release after the other; return pytest's exit codes."""
+    modules = sorted(HERE / name for name in CONTROL_PLANE)
+    with start(found) as plane:
+        codes = {_pytest("not long", modules, _environment(plane))}
+    return codes | {_on_release(release, found, "not long", modules) for release in OTHER_RELEASES}
 
 
 def _on_release(release: str, found: Found, markers: str, modules: Sequence[Path]) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.charts import monitoring_kinds
+from tests.charts.options import ROWS
+from tests.charts.rendering import NAMESPACE, Helm
 from tests.cluster.manifests import listed
 from tests.cluster.plane import Plane
-from tests.unit.charts import monitoring_kinds
-from tests.unit.charts.options import ROWS
-from tests.unit.charts.rendering import NAMESPACE, Helm
 
 NAMESPACES = (NAMESPACE, "other")
 HOOK = "helm.sh/hook"

@@ -12,10 +12,10 @@ from dra_kit.client.api import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.client.credentials import load_credentials
 from dra_kit.client.resources import PODS
 from dra_kit.errors import Forbidden
+from tests.charts.rendering import DEPLOYED
+from tests.charts.test_confirmation_policy import EFFECT_PODS, MINE, OTHER, OWN, REFUSED, pod
 from tests.cluster.plane import Plane
 from tests.cluster.release import Release, release
-from tests.unit.charts.rendering import DEPLOYED
-from tests.unit.charts.test_confirmation_policy import EFFECT_PODS, MINE, OTHER, OWN, REFUSED, pod
 
 NAME = "confirming"
 ACCOUNT = f"{NAME}-node"

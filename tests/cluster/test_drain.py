@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.charts.rendering import DEPLOYED
+from tests.charts.test_confirmation_policy import MINE
 from tests.cluster.deployed import wait_until
 from tests.cluster.documented import run_command
 from tests.cluster.plane import Plane
 from tests.cluster.release import Release, release
-from tests.unit.charts.rendering import DEPLOYED
-from tests.unit.charts.test_confirmation_policy import MINE
 
 DRIVER = "draining.pizza.example"
 FIRST, SECOND = "draining-a", "draining-b"

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.charts.rendering import DEPLOYED, NAMESPACE, RELEASE
+from tests.charts.test_null_values import COLLECTIONS, merged, values
 from tests.cluster.access import CHART
 from tests.cluster.documented import commands, run_command
 from tests.cluster.find import REPOSITORY
 from tests.cluster.plane import Plane
-from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE
-from tests.unit.charts.test_null_values import COLLECTIONS, merged, values
 
 OLD_CHART = REPOSITORY / "tests" / "data" / "charts" / "dra-driver-older.tar.xz"
 """The chart of commit 971f69d9. Only ``node.decommission`` has its present name, as helm rejects unknown values."""

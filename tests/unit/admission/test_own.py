@@ -265,6 +265,7 @@ async def probed(port: int, path: str) -> tuple[int, str]:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.processes
 async def test_a_webhook_without_its_secret_is_alive_but_not_ready(
     client: Client, server: ApiServer, tmp_path: Path
 ) -> None:

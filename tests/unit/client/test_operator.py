@@ -342,6 +342,7 @@ class TestLives:
         assert sum("Request attempt" in record.getMessage() for record in caplog.records) == 1
         assert not [record for record in caplog.records if record.exc_info]
 
+    @pytest.mark.processes
     async def test_new_outage_is_logged_again(
         self, api: OperatorApi, start: Start, seen: Seen, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -531,6 +532,7 @@ class TestCredentials:
         await eventually(lambda: api.watching() and api.requests[-1][3] == "Bearer second")
         assert thread.lives == 1
 
+    @pytest.mark.processes
     async def test_rejected_token_stops_the_run_instead_of_retrying(
         self, api: OperatorApi, start: Start, seen: Seen
     ) -> None:

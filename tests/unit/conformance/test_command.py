@@ -19,9 +19,9 @@ from dra_kit.cli.app import cli
 from dra_kit.conformance.profile import ExpectedContainer, read_profile
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
+from tests.charts.rendering import find_helm
 from tests.cluster.find import NotFound
 from tests.support import conformance_driver
-from tests.unit.charts.rendering import find_helm
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLES = REPOSITORY / "examples"

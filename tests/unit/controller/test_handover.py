@@ -159,6 +159,7 @@ async def cluster(kubeconfig: Path) -> AsyncIterator[Client]:
         yield client
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("flush_seconds", [pytest.param(5.0, id="stopped"), pytest.param(0.0, id="killed")])
 async def test_a_rolling_update_under_load_announces_everything_once(
     flush_seconds: float, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +218,7 @@ async def test_a_replica_announces_what_happened_before_it_started_and_was_not_a
         assert set((await restaurant.events()).values()) == {1}
 
 
+@pytest.mark.processes
 async def test_changes_without_an_active_replica_are_announced_by_the_next_one(
     api: ClusterApi, tmp_path: Path, stack: AsyncExitStack
 ) -> None:
@@ -243,6 +245,7 @@ async def test_changes_without_an_active_replica_are_announced_by_the_next_one(
     assert set(announced(api).values()) == {1}
 
 
+@pytest.mark.processes
 async def test_the_backlog_of_a_killed_replica_is_announced_by_the_next_one(
     api: ClusterApi, tmp_path: Path, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

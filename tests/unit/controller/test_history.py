@@ -81,6 +81,7 @@ async def test_a_replica_reads_all_changes_since_the_announced_version() -> None
                     assert [claim.metadata.name for claim in now.claims] == ["older"]
 
 
+@pytest.mark.processes
 async def test_a_replica_without_changes_since_the_announced_version_is_ready() -> None:
     async with connected() as client:
         await made_claim(client, "old")

@@ -53,6 +53,7 @@ async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
         yield file
 
 
+@pytest.mark.processes
 async def test_the_controller_serves_exactly_its_documented_metrics(driver: dra.Driver, kubeconfig: Path) -> None:
     with kept_free() as port:
         settings = ControllerSettings(kubeconfig=kubeconfig, probe_address=f"127.0.0.1:{port}")
@@ -75,6 +76,7 @@ async def test_the_controller_serves_exactly_its_documented_metrics(driver: dra.
     assert served == {family.shown_name for family in FAMILIES if "controller" in family.roles}
 
 
+@pytest.mark.processes
 async def test_restarts_of_kopf_are_counted_across_leaderships(driver: dra.Driver) -> None:
     with OperatorApi() as api:
         credentials = Credentials(Connection(api.url))

@@ -15,7 +15,7 @@ from tests.unit.docs.pages import HOW_TO, ROOT
 STATUS: Final = "tests/unit/node/operation/test_status.py"
 CHECKS: Final = "tests/unit/diagnosis/operation/test_checks.py"
 BUNDLE: Final = "tests/unit/diagnosis/operation/test_bundle.py"
-CHART: Final = "tests/unit/charts/test_monitoring.py"
+CHART: Final = "tests/charts/test_monitoring.py"
 TRACES: Final = "tests/unit/node/operation/test_traces.py"
 
 TIES: Final[Mapping[str, Sequence[str]]] = {
@@ -41,7 +41,7 @@ TIES: Final[Mapping[str, Sequence[str]]] = {
         f"{CHECKS}::test_the_pod_of_a_role_is_known_by_its_first_process",
         f"{CHECKS}::test_each_part_of_the_driver_needs_its_own_rights",
         f"{CHECKS}::test_a_roles_pod_sends_only_requests_that_the_role_is_allowed",
-        "tests/unit/charts/test_check_rights.py::test_the_rights_of_a_role_are_those_of_its_roles",
+        "tests/charts/test_check_rights.py::test_the_rights_of_a_role_are_those_of_its_roles",
     ),
     "The bundle contains checks": (
         f"{BUNDLE}::test_no_planted_secret_is_in_the_bundle",

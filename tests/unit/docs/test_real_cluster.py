@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.charts.rendering import DEPLOYED, find_helm
 from tests.cluster.find import NotFound
-from tests.unit.charts.rendering import DEPLOYED, find_helm
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "real-cluster.md").read_text(encoding="utf-8")

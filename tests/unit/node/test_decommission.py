@@ -406,6 +406,7 @@ async def test_removal_is_confirmed_after_the_previous_process_has_stopped(node:
         assert not node.settings().state(DRIVER).exists()
 
 
+@pytest.mark.processes
 async def test_confirmation_is_written_after_an_outage_of_the_api_server(node: Node) -> None:
     claim, pods = await prepared(node, kitchen()), "/api/v1/namespaces/pizza-system/pods"
     async with confirmed(node):

@@ -75,6 +75,7 @@ def overloaded(node: Node) -> Iterator[None]:
         yield
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("mortal_kopf")
 @pytest.mark.parametrize("outage", [no_connection, overloaded])
 async def test_outage_loses_nothing(

@@ -252,6 +252,7 @@ async def test_directory_without_kubelet_is_reported_once(
     assert logged() == ["no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory"]
 
 
+@pytest.mark.processes
 async def test_rejected_kopf_affects_no_claim(node: Node) -> None:
     lunch = node.claim()
     with node.api.failing(403, agent="kopf"):

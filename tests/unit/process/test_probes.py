@@ -67,6 +67,7 @@ async def test_each_problem_is_a_line_of_its_probe() -> None:
         assert await asked(port, "/readyz") == (503, "c\n")
 
 
+@pytest.mark.processes
 async def test_connections_that_are_held_leave_room_for_a_probe() -> None:
     async with probing() as port:
         with ExitStack() as stack:

@@ -279,6 +279,7 @@ async def test_first_pod_gets_events_if_the_controller_starts_after_its_deletion
                 reasons = {item["reason"] for item in events if item["regarding"]["name"] == "first"}
 
 
+@pytest.mark.processes
 async def test_hanging_code_is_reported_and_does_not_block_shutdown() -> None:
     entered, released = threading.Event(), threading.Event()
 

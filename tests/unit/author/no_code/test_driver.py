@@ -97,6 +97,7 @@ async def test_a_container_gets_its_device_nodes(node: Node, serial: Machine) ->
         assert node.is_clean()
 
 
+@pytest.mark.processes
 async def test_appearing_and_disappearing_devices_update_the_pool(node: Node, serial: Machine) -> None:
     async with running(node, serial):
         await eventually(lambda: node.published() == ["ttyusb0"])

@@ -312,6 +312,7 @@ def test_it_waits_until_the_nodes_have_confirmed(cluster: Cluster) -> None:
     assert "waiting for the confirmation of node-1\n" in found.stderr
 
 
+@pytest.mark.processes
 def test_a_node_whose_pod_is_deleted_before_it_confirmed_is_awaited(cluster: Cluster) -> None:
     cluster.daemon_set(1)
     cluster.pod("node-1", confirmed=True)

@@ -110,6 +110,7 @@ def test_it_waits_until_no_claim_holds_devices(kubeconfig: tuple[Api, Path]) -> 
     assert "waiting for 1 claim\n" in found.stderr
 
 
+@pytest.mark.processes
 def test_it_keeps_waiting_while_the_api_server_does_not_answer(kubeconfig: tuple[Api, Path]) -> None:
     api, path = kubeconfig
     claims = "/apis/resource.k8s.io/v1/resourceclaims"

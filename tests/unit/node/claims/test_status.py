@@ -134,6 +134,7 @@ async def test_a_status_written_during_a_second_prepare_is_not_rewritten(node: N
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
 
 
+@pytest.mark.processes
 async def test_an_unwritable_status_does_not_delay_other_claims(node: Node) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):

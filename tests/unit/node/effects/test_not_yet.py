@@ -124,6 +124,7 @@ async def test_an_effect_still_coming_up_at_the_deadline_is_reported_and_continu
         assert "not-yet" in {vars(item).get("code") for item in caplog.records}
 
 
+@pytest.mark.processes
 async def test_a_deadline_during_a_retry_reverts_nothing(node: Node) -> None:
     firmware, lunch = Firmware(), node.claim()
     async with node.running(fpga(firmware)) as agent:

@@ -206,6 +206,7 @@ async def test_a_hanging_holds_does_not_delay_a_release_and_is_not_called_twice(
         assert node.is_clean()
 
 
+@pytest.mark.processes
 async def test_a_prepare_reports_an_effect_that_is_coming_up_again(node: Node) -> None:
     daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
     async with node.running(starting(daemons), effects_interval=SOON, deadline=2.0):

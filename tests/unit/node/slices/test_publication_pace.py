@@ -124,6 +124,7 @@ async def test_startup_stops_when_cancelled_as_the_node_is_read(node: Node) -> N
         assert not started.is_set()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("status", [422, 403, 503])
 async def test_partial_writes_of_a_rejected_publication_do_not_shorten_the_back_off(node: Node, status: int) -> None:
     async with publishing(node) as publisher, running(publisher):

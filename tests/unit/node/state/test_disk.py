@@ -123,6 +123,7 @@ def disk_that_stands_still(database: Path) -> Iterator[Callable[[], None]]:
         yield holder.rollback
 
 
+@pytest.mark.processes
 async def test_a_slow_disk_delays_only_durable_writes(node: Node) -> None:
     entered = []
 

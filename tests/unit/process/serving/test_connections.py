@@ -225,6 +225,7 @@ async def test_connection_that_waits_for_its_client_for_too_long_is_closed(sent:
         assert (await reader.read()).startswith(b"HTTP/1.1 200 OK" if sent == GET else b"")
 
 
+@pytest.mark.processes
 async def test_server_does_not_wake_up_while_requests_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the watches of a quiet cluster are; a process that only waits needs no processor."""
     release, entered = asyncio.Event(), asyncio.Semaphore(0)

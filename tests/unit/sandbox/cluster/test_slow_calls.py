@@ -6,6 +6,7 @@ import io
 import threading
 from collections.abc import Iterator, Sequence
 
+import pytest
 from typing_extensions import override
 
 import dra_kit as dra
@@ -35,6 +36,7 @@ class Waiter(dra.Preparer):
         return dra.Prepared()
 
 
+@pytest.mark.processes
 async def test_overdue_call_is_reported_with_the_running_code() -> None:
     waiter, told, problems = Waiter(), io.StringIO(), PodProblems()
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=waiter),))

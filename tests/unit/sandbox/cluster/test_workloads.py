@@ -127,6 +127,7 @@ async def test_pods_of_a_deleted_workload_are_deleted(user: User) -> None:
     assert await kubectl(user, "get", "replicasets", "-o", "name") == ""
 
 
+@pytest.mark.processes
 async def test_helm_waits_for_the_chart_of_a_driver(user: User) -> None:
     values = {
         "driverName": "dra.pizza", "target": "pizza:driver", "image.repository": "example.com/pizza", "image.tag": "v1",

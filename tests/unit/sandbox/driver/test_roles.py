@@ -114,6 +114,7 @@ async def test_stop_of_a_role_that_never_started_returns_at_once() -> None:
     assert await RoleThread("role", run).stop(0.01) is False
 
 
+@pytest.mark.processes
 async def test_stop_does_not_wait_for_a_hanging_call(caplog: pytest.LogCaptureFixture) -> None:
     entered, released = threading.Event(), threading.Event()
 

@@ -36,8 +36,8 @@ from dra_kit.sandbox.charts import (
 )
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.certificates import CERTIFICATES, ISSUERS, serve_certificate_kinds
+from tests.charts import rendering
 from tests.cluster.find import NotFound
-from tests.unit.charts import rendering
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]

@@ -9,7 +9,7 @@ import yaml
 
 from dra_kit.admission.policy.manifest import manifest, policy_objects
 from dra_kit.author.target import load_driver
-from tests.unit.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, Helm, Refused
+from tests.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, Helm, Refused
 
 CLASSES = """\
 # one of each

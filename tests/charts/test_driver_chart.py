@@ -10,8 +10,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from dra_kit.cli.app import cli
-from tests.unit.charts.options import EXAMPLES, ROWS
-from tests.unit.charts.rendering import CHART, DRIVER, Helm, Refused, target
+from tests.charts.options import EXAMPLES, ROWS
+from tests.charts.rendering import CHART, DRIVER, Helm, Refused, target
 
 PROJECT = EXAMPLES / "pizza-driver"
 

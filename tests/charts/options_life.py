@@ -21,9 +21,9 @@ from dra_kit.node.context import ClusterFacts, DeclaredReads
 from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.node.followers import NodeFollower, watched_object_follower
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
-from tests.unit.charts.clients import serving
-from tests.unit.charts.rendering import NAMESPACE, Manifests
-from tests.unit.charts.rights import Audit, Right
+from tests.charts.clients import serving
+from tests.charts.rendering import NAMESPACE, Manifests
+from tests.charts.rights import Audit, Right
 from tests.unit.controller.cluster import DRIVER, allocate, conditions_of, following, made_claim, running
 from tests.unit.controller.test_pools import Warehouse, disks, pool
 from tests.unit.controller.test_pools import part as pools_part

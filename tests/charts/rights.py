@@ -17,7 +17,7 @@ from dra_kit.apiserver.authorization import (
     AuthorizationDecision,
     Rbac,
 )
-from tests.unit.charts.rendering import NAMESPACE, Manifests
+from tests.charts.rendering import NAMESPACE, Manifests
 
 Right: TypeAlias = tuple[str, str, str]
 """API group, resource, verb."""

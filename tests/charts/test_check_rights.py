@@ -8,7 +8,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.diagnosis.check import Account, DriverAccount, required_rights
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
+from tests.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
 from tests.unit.diagnosis.operation.parts import whole
 
 Asked = tuple[str, str, str, str, str]

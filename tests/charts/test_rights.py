@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.charts.rendering import ALL_ROLES, DRIVER, NAMESPACE, Helm, Manifests
+from tests.charts.rendering import ALL_ROLES, DRIVER, NAMESPACE, Helm, Manifests
 
 POLICIES = ["node", "node-status"]
 NAMES = [pytest.param({}, id="release-name"), pytest.param({"fullnameOverride": "oven"}, id="other-name")]

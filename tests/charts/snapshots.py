@@ -1,9 +1,9 @@
-"""``python -m tests.unit.charts.snapshots``: write the rendered chart to tests/data/charts."""
+"""``python -m tests.charts.snapshots``: write the rendered chart to tests/data/charts."""
 
 from __future__ import annotations
 
-from tests.unit.charts.options import ROWS, snapshot
-from tests.unit.charts.rendering import find_helm
+from tests.charts.options import ROWS, snapshot
+from tests.charts.rendering import find_helm
 
 
 def main() -> None:

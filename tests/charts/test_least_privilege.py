@@ -14,11 +14,11 @@ import pytest
 
 from dra_kit.apiserver.authentication import User
 from dra_kit.apiserver.authorization import AuthorizationAttributes
-from tests.unit.charts.end_life import ACCOUNT, play_end
-from tests.unit.charts.life import ROLES, play
-from tests.unit.charts.options_life import ALLOWED, OPTIONS, Option, play_options
-from tests.unit.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, RELEASE, Helm, Manifests
-from tests.unit.charts.rights import Audit, Right, granted, rbac
+from tests.charts.end_life import ACCOUNT, play_end
+from tests.charts.life import ROLES, play
+from tests.charts.options_life import ALLOWED, OPTIONS, Option, play_options
+from tests.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, RELEASE, Helm, Manifests
+from tests.charts.rights import Audit, Right, granted, rbac
 
 RIGHTS = [
     ("node", "resource.k8s.io", "resourceclaims", "get"),

@@ -22,8 +22,8 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.directory import write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
-from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
-from tests.unit.charts.rights import Audit
+from tests.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
+from tests.charts.rights import Audit
 
 ROLES = ("node", "controller", "webhook")
 _EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)

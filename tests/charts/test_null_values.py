@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.charts.options import ROWS, set_paths
-from tests.unit.charts.rendering import CHART, DEPLOYED, Helm, Manifests
-from tests.unit.charts.test_options import SCHEMA, VALUES
+from tests.charts.options import ROWS, set_paths
+from tests.charts.rendering import CHART, DEPLOYED, Helm, Manifests
+from tests.charts.test_options import SCHEMA, VALUES
 
 Paths = tuple[str, ...]
-pytestmark = pytest.mark.processes  # helm, for each of them
 NEEDED = {("driverName",), ("image", "repository"), ("image", "tag"), ("target",)}
 LEAVES = dict(set_paths(VALUES, SCHEMA))
 SCALARS = [path for path, value in LEAVES.items() if not isinstance(value, (dict, list)) and path not in NEEDED]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit.controller.agent import lease_name
-from tests.unit.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 NAME = f"{RELEASE}-controller"
 

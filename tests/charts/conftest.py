@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
+from tests.charts.rendering import Helm, find_helm
 from tests.cluster.find import NotFound
-from tests.unit.charts.rendering import Helm, find_helm
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from dra_kit.client.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.errors import Forbidden, KubeError
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.drivers.accounts import create_accounts
-from tests.unit.charts.clients import serving
-from tests.unit.charts.life import accounts
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm
+from tests.charts.clients import serving
+from tests.charts.life import accounts
+from tests.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm
 
 _BETA = Resource("resource.k8s.io", "v1beta1", "resourceslices", "ResourceSlice", namespaced=False)
 _GRANULAR = "DRAResourceClaimGranularStatusAuthorization"  # it refuses before a policy is asked

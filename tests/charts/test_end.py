@@ -12,10 +12,10 @@ from dra_kit.client.credentials import Credentials
 from dra_kit.client.resources import DAEMON_SETS
 from dra_kit.diagnosis.drain import DrainQuery, wait_drained
 from dra_kit.sandbox.drivers.accounts import create_accounts
-from tests.unit.charts.clients import serving
-from tests.unit.charts.life import accounts
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
-from tests.unit.charts.rights import Audit, Right, granted
+from tests.charts.clients import serving
+from tests.charts.life import accounts
+from tests.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.charts.rights import Audit, Right, granted
 
 GUARD = f"{RELEASE}-drain-guard"
 

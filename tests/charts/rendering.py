@@ -16,7 +16,7 @@ import yaml
 
 from tests.cluster.find import NotFound, find
 
-CHART = Path(__file__).resolve().parents[3] / "charts" / "dra-driver"
+CHART = Path(__file__).resolve().parents[2] / "charts" / "dra-driver"
 RELEASE = "pizza"
 NAMESPACE = "pizza-system"
 DRIVER = "kitchen.pizza.example"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dra_kit.cli.app import cli
 from dra_kit.project.chart import with_value
-from tests.unit.charts.options import EXAMPLES
-from tests.unit.charts.rendering import CHART
+from tests.charts.options import EXAMPLES
+from tests.charts.rendering import CHART
 
 VERBS = ["get", "create", "patch", "delete"]
 MENUS = {"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": VERBS}

@@ -12,11 +12,11 @@ from dra_kit.client.resources import PODS
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.effects.cluster_objects import ClusterObjects
 from dra_kit.sandbox.drivers.accounts import create_accounts
+from tests.charts.clients import serving
+from tests.charts.life import accounts
+from tests.charts.options import EXAMPLES
+from tests.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 from tests.unit.admission.policy.drivers import DRIVERS, GPU
-from tests.unit.charts.clients import serving
-from tests.unit.charts.life import accounts
-from tests.unit.charts.options import EXAMPLES
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 LABELS = {"app.kubernetes.io/component": "mps"}
 NAME = f"{RELEASE}-effect-pods"

@@ -10,7 +10,7 @@ import yaml
 
 from dra_kit.admission.policy.manifest import manifest, policy_objects
 from dra_kit.author.target import load_driver
-from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER
+from tests.charts.rendering import CHART, DEPLOYED, DRIVER
 
 EXAMPLES: Final = CHART.parents[1] / "examples"
 _RULE: Final = {"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": ["get"]}

@@ -13,9 +13,9 @@ from dra_kit.client.resources import DECOMMISSIONED, PODS
 from dra_kit.errors import Forbidden
 from dra_kit.node.removal_confirmation import PodName, RemovalConfirmation
 from dra_kit.sandbox.drivers.accounts import create_accounts
-from tests.unit.charts.clients import serving
-from tests.unit.charts.life import accounts
-from tests.unit.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
+from tests.charts.clients import serving
+from tests.charts.life import accounts
+from tests.charts.rendering import DEPLOYED, NAMESPACE, RELEASE, Helm
 
 OWN, OTHER = "pizza-node-own", "pizza-node-other"
 MINE = {"type": DECOMMISSIONED, "status": "True", "reason": "NothingLeft", "message": "nothing is left"}

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from dra_kit.process.metrics import FAMILIES, MetricDescription
-from tests.unit.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.charts.rendering import ALL_ROLES, CHART, DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[2] / "docs" / "how-to" / "monitor.md"
+PAGE = HERE.parents[1] / "docs" / "how-to" / "monitor.md"
 ON = {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}
 OF_TARGETS = {"driver", "node", "pod", "namespace", "instance", "job", "le"}
 OF_STATE_METRICS = {"daemonset", "deployment"}
@@ -26,7 +26,7 @@ OF_HOLDERS = {"exported_namespace", "exported_pod", "exported_container"}
 """Labels that every series has, by its target or by its kind."""
 OF_PROCESSES = {"process_resident_memory_bytes"}
 TESTS = (HERE / "alerts_test.yaml", HERE / "alerts_hours_test.yaml")
-CASES = HERE.parents[1] / "data" / "alerts"
+CASES = HERE.parents[0] / "data" / "alerts"
 """Tests of promtool from elsewhere: what an administrator wanted, unchanged."""
 NAMESPACED = re.compile(r"\b(?:kube_(?:daemonset|deployment)_\w+|up)\{([^}]*)\}")
 

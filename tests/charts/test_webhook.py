@@ -15,9 +15,9 @@ from dra_kit.client.api import APPLY, JSON_PATCH
 from dra_kit.client.resources import DEVICE_CLASSES, NAMESPACES, SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.errors import Forbidden, KubeError
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
-from tests.unit.charts.clients import Served, serving
-from tests.unit.charts.options import ROWS
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+from tests.charts.clients import Served, serving
+from tests.charts.options import ROWS
+from tests.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 

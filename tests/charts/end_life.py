@@ -22,9 +22,9 @@ from dra_kit.sandbox.directory import write_kubeconfig
 from dra_kit.sandbox.drivers.accounts import RoleAccounts, create_accounts
 from dra_kit.sandbox.drivers.node import SandboxNode
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
-from tests.unit.charts.life import CLASS, INSTALLED, Order, claim_object, pod_object, until, until_event
-from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
-from tests.unit.charts.rights import Audit
+from tests.charts.life import CLASS, INSTALLED, Order, claim_object, pod_object, until, until_event
+from tests.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
+from tests.charts.rights import Audit
 
 ACCOUNT = f"{RELEASE}-node"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dra_kit.author.no_code.reader import read_globs
-from tests.unit.charts.rendering import RELEASE, Helm, Refused
+from tests.charts.rendering import RELEASE, Helm, Refused
 
 GLOBS = """\
 # serial adapters

@@ -17,9 +17,9 @@ from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.client.resources import NAMESPACES, Resource
 from dra_kit.errors import Invalid, KubeError
 from dra_kit.project.chart_values import ChartValues, generated
-from tests.unit.charts import monitoring_kinds
-from tests.unit.charts.options import ROWS, set_paths, snapshot
-from tests.unit.charts.rendering import CHART, DRIVER, NAMESPACE, Helm, Refused, parsed
+from tests.charts import monitoring_kinds
+from tests.charts.options import ROWS, set_paths, snapshot
+from tests.charts.rendering import CHART, DRIVER, NAMESPACE, Helm, Refused, parsed
 
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -42,14 +42,14 @@ def test_the_table_sets_every_option_to_something_else() -> None:
         path for values in ROWS.values() for path, value in set_paths(values, SCHEMA) if value != defaults.get(path)
     }
 
-    assert defaults.keys() - changed == set(), "set each of these to another value in tests/unit/charts/options.py"
+    assert defaults.keys() - changed == set(), "set each of these to another value in tests/charts/options.py"
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_what_is_rendered_is_what_was_looked_at(row: str, helm: Helm) -> None:
     kept = list(parsed(snapshot(row).read_text(encoding="utf-8")))
 
-    assert helm.render(ROWS[row]).objects == kept, "python -m tests.unit.charts.snapshots, and look at the difference"
+    assert helm.render(ROWS[row]).objects == kept, "python -m tests.charts.snapshots, and look at the difference"
 
 
 def test_no_two_objects_have_one_name(helm: Helm) -> None:

@@ -13,10 +13,10 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.client.api import Client
 from dra_kit.client.credentials import Connection, Credentials
 from dra_kit.sandbox.drivers.accounts import create_accounts
+from tests.charts.life import accounts
+from tests.charts.rendering import NAMESPACE, RELEASE, Helm, Manifests
 from tests.support.token_attempts import ATTEMPTS as ALL
 from tests.support.token_reach import RELEASES, Attempt, Server, make_nodes, prepare, token_of
-from tests.unit.charts.life import accounts
-from tests.unit.charts.rendering import NAMESPACE, RELEASE, Helm, Manifests
 
 ATTEMPTS = [attempt for attempt in ALL if not attempt.real]
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.project.rendering import Answers, create
-from tests.unit.charts.rendering import Helm
+from tests.charts.rendering import Helm
 from tests.unit.examples.kitchen import PROJECT
 from tests.unit.project.projects import ANSWERS, PROJECTS, SEEDED, rendered
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.node.agent import DRAIN
-from tests.unit.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, Helm, Manifests, target
+from tests.charts.rendering import ALL_ROLES, DEPLOYED, DRIVER, Helm, Manifests, target
 
 
 @pytest.fixture

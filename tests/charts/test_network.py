@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.charts.rendering import ALL_ROLES, RELEASE, Helm, Manifests, Refused
+from tests.charts.rendering import ALL_ROLES, RELEASE, Helm, Manifests, Refused
 
 ROLES = ["node", "controller", "webhook"]
 
