@@ -39,7 +39,7 @@ from dra_kit.kubernetes.resource.objects import ClaimReference
 from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.context import ClusterFacts
 from dra_kit.node.slices import NodeScope, SliceWatch
-from dra_kit.slices.publisher import CHECK_EVERY, Publisher
+from dra_kit.slices.publisher import CHECK_AFTER_WRITE, CHECK_EVERY, Publisher
 from tests.cluster.find import NotFound, find
 from tests.cluster.plane import PlaneError, start
 
@@ -368,12 +368,14 @@ async def _measured(server: Server, idle: float) -> Figures:
     started = meter.read() / nodes
     requests = await server.requests()
 
+    await asyncio.sleep(CHECK_AFTER_WRITE * 1.5)  # each node checks what it has written at its start
+    checked = await server.requests()
     meter = _Meter(server)
     for node in fleet[:: nodes // CHANGES][:CHANGES]:
         node.change()
         await node.publisher.up_to_date.wait()
     await server.settle()
-    change, change_requests = meter.read() / CHANGES, await server.requests() - requests
+    change, change_requests = meter.read() / CHANGES, await server.requests() - checked
 
     meter = _Meter(server)
     for _ in range(3):
