@@ -94,18 +94,13 @@ def test_of_several_sandboxes_one_is_named(kitchen: Kitchen) -> None:
         assert variables(kitchen)["KUBECONFIG"] == str(kitchen.directory / "two")
 
 
-def test_the_environment_of_a_sandbox_with_a_driver(kitchen: Kitchen) -> None:
-    kitchen.run("./pizzeria.py", "--detach")
+def test_without_a_target_it_is_the_project_here_and_the_environment_that_of_its_driver(kitchen: Kitchen) -> None:
+    kitchen.project("pizzeria:driver")
+    assert "dra.pizza runs in a cluster in the background" in kitchen.run("--detach", "--no-webhook")
     try:
         assert (Path(variables(kitchen)["DRA_KUBELET_DIR"]) / "plugins" / "dra.pizza").is_dir()
     finally:
         kitchen.call("down")
-
-
-def test_without_a_target_it_is_the_project_here(kitchen: Kitchen) -> None:
-    kitchen.project("pizzeria:driver")
-    assert "dra.pizza runs in a cluster in the background" in kitchen.run("--detach", "--no-webhook")
-    kitchen.call("down")
 
 
 def test_a_target_that_is_misspelt_is_still_an_error(kitchen: Kitchen) -> None:

@@ -27,7 +27,7 @@ def records(text: str) -> list[str]:
 
 
 def test_the_page_shows_a_run_which_lasts_until_it_is_interrupted(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", kitchen.nap))
+    kitchen.order(pod("guest", "sleep", kitchen.nap, restart="Always"))
     with kitchen.start("./pizzeria.py", "-f", "order.yaml", "--ui", "--log-level", "debug") as process:
         assert process.stdout is not None
         text = ""

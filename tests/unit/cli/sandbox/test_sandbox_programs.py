@@ -65,7 +65,7 @@ def test_logs_of_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     assert sorted(lines) == [f"{name} | oven", f"{name}-2 | grill"]
     assert kitchen.run("logs", f"{name}-2") == "grill\n"
     assert f"processes: {name}-2, {name}; kubectl" in kitchen.call("logs", "x", code=2)
-    kitchen.run("down")
+    kitchen.call("down")
     assert kitchen.left_behind() == []
 
 

@@ -8,7 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
@@ -119,22 +122,6 @@ def test_new_code_serves_new_pods(desk: Desk) -> None:
     assert "manifests: created Pod host\n" in desk.text
 
 
-def test_import_error_is_reported_and_the_previous_code_serves(desk: Desk) -> None:
-    desk.order("guest")
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
-    desk.until(
-        "pizzeria.py: the new code cannot be used; the previous code keeps serving\n",
-        "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
-    )
-    desk.edit("x = (\n", "import pizza_boxes\n")
-    desk.until("ModuleNotFoundError: No module named 'pizza_boxes' at pizzeria.py:3; install it beside dra-kit")
-    desk.edit("import pizza_boxes\n", "")
-
-    desk.until(SERVES)
-
-
 def test_previous_driver_serves_if_the_new_one_does_not_come_up(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
@@ -150,26 +137,6 @@ def test_previous_driver_serves_if_the_new_one_does_not_come_up(desk: Desk) -> N
     desk.until(SERVES)
     desk.edit("        yield [", '        raise KeyError("dough")\n        yield [')
     desk.until("discover failed: KeyError: 'dough' at pizzeria.py:10")
-
-
-def test_hanging_start_is_abandoned_after_the_code_is_fixed(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit("        yield [", "        import time\n        time.sleep(4321)\n        yield [")
-    desk.until("the driver does not serve yet", "discover")
-    desk.edit("time.sleep(4321)", "time.sleep(0)")
-
-    desk.until("it did not serve yet when a file changed again", SERVES)
-
-
-def test_invalid_definition_and_changed_driver_name_are_reported(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit('"dra.pizza"', '"dra_pizza"')
-    desk.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
-    desk.edit('"dra_pizza"', '"dra.pasta"')
-
-    desk.until("the driver's name was dra.pizza and is dra.pasta now; restart dra-kit dev")
 
 
 def test_killed_driver_is_reported_and_restarted(desk: Desk) -> None:
@@ -201,6 +168,61 @@ def test_killed_driver_is_restarted_although_its_own_file_changed(desk: Desk) ->
         desk.until("start again: the driver serves")
 
 
+# --- code that cannot be used: one command, whose driver is repaired after each test
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Desk]:
+    """A desk whose driver serves."""
+    with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as directory, Desk(Path(directory)) as made:
+        made.start("pizzeria.py").until("the driver serves")
+        yield made
+
+
+@pytest.fixture
+def serving(running: Desk) -> Iterator[Desk]:
+    yield running
+    if running.file.read_text() != DRIVER:
+        running.save(running.file, DRIVER)
+        running.until(SERVES)
+
+
+def test_import_error_is_reported_and_the_previous_code_serves(serving: Desk) -> None:
+    serving.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
+    serving.until(
+        "pizzeria.py: the new code cannot be used; the previous code keeps serving\n",
+        "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
+    )
+    serving.edit("x = (\n", "import pizza_boxes\n")
+    serving.until("ModuleNotFoundError: No module named 'pizza_boxes' at pizzeria.py:3; install it beside dra-kit")
+    serving.edit("import pizza_boxes\n", "")
+
+    serving.until(SERVES)
+
+
+def test_hanging_start_is_abandoned_after_the_code_is_fixed(serving: Desk) -> None:
+    serving.edit("        yield [", "        import time\n        time.sleep(4321)\n        yield [")
+    serving.until("the driver does not serve yet", "discover")
+    serving.edit("time.sleep(4321)", "time.sleep(0)")
+
+    serving.until("it did not serve yet when a file changed again", SERVES)
+
+
+def test_invalid_definition_and_changed_driver_name_are_reported(serving: Desk) -> None:
+    serving.edit('"dra.pizza"', '"dra_pizza"')
+    serving.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
+    serving.edit('"dra_pizza"', '"dra.pasta"')
+
+    serving.until("the driver's name was dra.pizza and is dra.pasta now; restart dra-kit dev")
+
+
+def test_exited_driver_process_is_reported_with_its_output(serving: Desk) -> None:
+    serving.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
+              "        os._exit(3)\n        yield [")  # fmt: skip
+
+    serving.until("the previous code keeps serving", "its process ended with exit code 3: out of flour")
+
+
 WRITES = """\
     async def discover(self):
         state = Path(__file__).parent / "state"
@@ -223,15 +245,6 @@ def test_files_that_the_driver_writes_do_not_restart_it(desk: Desk) -> None:
         desk.until("pizzeria.py: the driver serves after")
         assert desk.end() == 0
     assert "degrees: the driver serves" not in desk.text
-
-
-def test_exited_driver_process_is_reported_with_its_output(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
-              "        os._exit(3)\n        yield [")  # fmt: skip
-
-    desk.until("the previous code keeps serving", "its process ended with exit code 3: out of flour")
 
 
 def test_dev_waits_until_initially_broken_code_is_fixed(desk: Desk) -> None:
