@@ -13,6 +13,7 @@ import yaml
 
 from dra_kit.cli.sandbox_drivers import chart_folders
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.drivers import command_processes
 from tests.support import foreign_driver
 from tests.unit.cli.kitchen import Kitchen, pod, sleeping
 
@@ -111,11 +112,14 @@ def test_programs_do_not_outlive_a_killed_sandbox(kitchen: Kitchen) -> None:
 
 
 @processes
-def test_an_unusable_program_is_an_error_without_a_traceback(kitchen: Kitchen) -> None:
+def test_an_unusable_program_is_an_error_without_a_traceback(
+    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_processes, "_AT_ONCE_SECONDS", 1000.0)
     text = kitchen.call("--plugin", "./no-such-driver {node}", code=2)
     assert "--plugin './no-such-driver {node}': program" in text
     assert "does not exist; build it, or correct the path" in text
     assert "Traceback" not in text
-    text = kitchen.run("--detach", "--plugin", "sh -c 'exit 4'", code=2)
+    text = kitchen.call("--time-scale", "100", "--plugin", "sh -c 'exit 4'", code=2)
     assert "exited at once 5 times on node-1, the last time with exit code 4" in text
     assert "--values requires --chart" in kitchen.call("--values", "pizzeria.py", code=2)
