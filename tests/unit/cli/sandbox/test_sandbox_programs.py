@@ -112,9 +112,7 @@ def test_programs_do_not_outlive_a_killed_sandbox(kitchen: Kitchen) -> None:
 
 
 @processes
-def test_an_unusable_program_is_an_error_without_a_traceback(
-    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unusable_program_is_an_error_without_a_traceback(kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_processes, "_AT_ONCE_SECONDS", 1000.0)
     text = kitchen.call("--plugin", "./no-such-driver {node}", code=2)
     assert "--plugin './no-such-driver {node}': program" in text

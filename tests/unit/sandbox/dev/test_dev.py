@@ -54,7 +54,7 @@ CHEESE = """devices:
 """
 
 
-def test_new_code_serves_while_claims_and_pods_stay(desk: Desk) -> None:
+def test_new_code_serves_new_pods_while_claims_and_pods_stay(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
 
@@ -67,9 +67,14 @@ def test_new_code_serves_while_claims_and_pods_stay(desk: Desk) -> None:
     desk.edit('"dough": "pan"', '"dough": "tin"')  # of the same length, soon after: no compiled file may be taken
     desk.until("preparing pizza-0")  # another device under its name
     desk.until("pizza-0  tin")
+    assert times(desk.text, CALLS) == 1
+
+    desk.order("guest", "host")
+    desk.until("Pod host is Running")
+    assert "CHEESE=brie" in desk.text
+    assert "manifests: created Pod host\n" in desk.text
 
     assert desk.end() == 0
-    assert times(desk.text, CALLS) == 1
     before_end = desk.text.partition("shutting down")[0]
     assert "is being deleted" not in before_end
     assert "is lost" not in before_end  # the kubelet always had a connection
@@ -107,19 +112,6 @@ def test_effects_are_reverted_when_the_user_quits(desk: Desk) -> None:
 
     assert times(desk.text, "cold is pizza-0") == 1
     assert desk.text.endswith("everything is stopped\n")
-
-
-def test_new_code_serves_new_pods(desk: Desk) -> None:
-    desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
-
-    desk.edit('"CHEESE": "gouda"', '"CHEESE": "brie"')
-    desk.until(SERVES)
-    desk.order("guest", "host")
-
-    desk.until("Pod host is Running")
-    assert "CHEESE=brie" in desk.text
-    assert "manifests: created Pod host\n" in desk.text
 
 
 def test_previous_driver_serves_if_the_new_one_does_not_come_up(desk: Desk) -> None:
@@ -308,9 +300,18 @@ def test_project_is_found_in_the_working_directory(desk: Desk) -> None:
     assert "INFO slices.inventory: inventory devices=2" in desk.text
 
 
-def test_a_run_is_recorded_in_the_project_and_not_taken_for_a_change(desk: Desk) -> None:
+def kinds_on_page(desk: Desk) -> set[str]:
+    """The kinds of the records that the page gets."""
+    [(address, token)] = re.findall(r"page: (http://127\.0\.0\.1:\d+/)#token=([\w-]+)", desk.text)
+    request = Request(f"{address}api/records", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
+        return {record["kind"] for record in json.loads(answer.read())["records"]}
+
+
+def test_a_run_is_shown_on_a_page_and_recorded_in_the_project_which_is_no_change(desk: Desk) -> None:
     desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml", "--record", "run.jsonl").until(RUNS)
+    desk.start("pizzeria.py", "-f", "order.yaml", "--record", "run.jsonl", "--ui").until(RUNS)
+    assert {"DriverServing", "DriverLogged", "CallEnded"} <= kinds_on_page(desk)
     desk.edit("gouda", "brie")
     desk.until(SERVES)
     assert desk.end() == 0
@@ -334,14 +335,3 @@ def test_nothing_remains_after_dev_is_killed(desk: Desk) -> None:
     desk.end(signal.SIGKILL)
 
     ended(processes)
-
-
-def test_the_page_shows_what_the_driver_does(desk: Desk) -> None:
-    desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml", "--ui").until(RUNS)
-
-    [(address, token)] = re.findall(r"page: (http://127\.0\.0\.1:\d+/)#token=([\w-]+)", desk.text)
-    request = Request(f"{address}api/records", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
-    with urlopen(request, timeout=60) as answer:  # noqa: S310
-        kinds = {record["kind"] for record in json.loads(answer.read())["records"]}
-    assert {"DriverServing", "DriverLogged", "CallEnded"} <= kinds
