@@ -126,7 +126,8 @@ def test_bash_completes_files(shell: Path) -> None:
 def offered(*words: str) -> list[str]:
     """What dra-kit offers a shell for the last of some words, without its kind."""
     variables = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "_DRA_KIT_COMPLETE": "bash_complete"}
-    lines = CliRunner(env=variables).invoke(cli, prog_name="dra-kit", catch_exceptions=False).stdout.splitlines()
+    shown = CliRunner(env=variables).invoke(cli, prog_name="dra-kit", catch_exceptions=False).stdout
+    lines = [line for line in shown.splitlines() if line]
     assert [line for line in lines if not re.match("(plain|file),", line)] == []
     return [line if line.startswith("file") else line.partition(",")[2] for line in lines]
 
