@@ -59,7 +59,7 @@ judge-upstream: install ## judge public drivers by conformance checks (UPSTREAM=
 	$(BIN)/python -m tests.upstream judge "$(UPSTREAM)" --only "$(ONLY)" --checks "$(CHECKS)" --reports "$(or $(REPORTS),build/conformance)"
 
 .PHONY: test-conformance
-test-conformance: install ## run drivers with one fault each through the conformance checks (ALL=1: by all of a group)
+test-conformance: install ## run the examples' drivers, and drivers with one fault each, through the conformance checks (ALL=1: by all of a group)
 	@# the drivers mostly wait for deadlines
 	CONFORMANCE_ALL=$(ALL) $(BIN)/python -m pytest -n 8 --dist worksteal tests/conformance
 

@@ -1,1 +1,1 @@
-"""Drivers with one fault each, judged by the conformance checks (``make test-conformance``)."""
+"""Drivers of the examples, and drivers with one fault each, judged by the conformance checks."""

@@ -119,36 +119,44 @@ def test_bash_completes_commands(shell: Path) -> None:
 
 
 @pytest.mark.processes
-def test_bash_completes_options_and_their_values(shell: Path) -> None:
-    assert completed(shell, "dra-kit", "lint", "--dr") == ["--driver"]
-    assert completed(shell, "dra-kit", "lint", "--format", "") == ["text", "github", "json"]
-    assert completed(shell, "dra-kit", "completion", "") == ["bash", "zsh", "fish"]
-
-
-@pytest.mark.processes
 def test_bash_completes_files(shell: Path) -> None:
     assert completed(shell, "dra-kit", "lint", "cl") == ["compopt default", ""]
-    assert completed(shell, "dra-kit", "node", "./dr") == ["compopt default", ""]
 
 
-@pytest.mark.processes
-def test_bash_completes_subcommands_and_kinds(shell: Path) -> None:
-    assert completed(shell, "dra-kit", "sandbox", "do") == ["down"]
-    assert completed(shell, "dra-kit", "explain", "p") == ["pod"]
-    assert completed(shell, "dra-kit", "explain", "pod", "p") == [""]
-    assert completed(shell, "dra-kit", "sandbox", ".", "do") == ["compopt default", ""]
+def offered(*words: str) -> list[str]:
+    """What dra-kit offers a shell for the last of some words, without its kind."""
+    variables = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "_DRA_KIT_COMPLETE": "bash_complete"}
+    shown = CliRunner(env=variables).invoke(cli, prog_name="dra-kit", catch_exceptions=False).stdout
+    lines = [line for line in shown.splitlines() if line]
+    assert [line for line in lines if not re.match("(plain|file),", line)] == []
+    return [line if line.startswith("file") else line.partition(",")[2] for line in lines]
 
 
-@pytest.mark.processes
-def test_bash_completes_folders_next_to_subcommands(shell: Path) -> None:
-    (shell / "demo").mkdir()
-    assert completed(shell, "dra-kit", "sandbox", "d") == ["down", "demo"]
+def test_options_and_their_values_are_completed() -> None:
+    assert offered("dra-kit", "lint", "--dr") == ["--driver"]
+    assert offered("dra-kit", "lint", "--format", "") == ["text", "github", "json"]
+    assert offered("dra-kit", "completion", "") == ["bash", "zsh", "fish"]
 
 
-@pytest.mark.processes
-def test_completion_does_not_load_the_driver(shell: Path) -> None:
-    (shell / "driver.py").write_text("raise SystemExit('it was loaded')\n")
-    assert "--node-name" in completed(shell, "dra-kit", "node", "./driver.py", "--n")
+def test_subcommands_and_kinds_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # its files and folders would be TARGETs
+    assert offered("dra-kit", "sandbox", "do") == ["down"]
+    assert offered("dra-kit", "explain", "p") == ["pod"]
+    assert offered("dra-kit", "explain", "pod", "p") == []
+    assert offered("dra-kit", "sandbox", ".", "do") == ["file,do"]
+    assert offered("dra-kit", "node", "./dr") == ["file,./dr"]
+
+
+def test_folders_next_to_subcommands_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    assert offered("dra-kit", "sandbox", "d") == ["down", "demo"]
+
+
+def test_completion_does_not_load_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "driver.py").write_text("raise SystemExit('it was loaded')\n")
+    assert "--node-name" in offered("dra-kit", "node", "./driver.py", "--n")
 
 
 def test_commands_are_completed_without_importing_them() -> None:

@@ -16,10 +16,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+
+from click.testing import CliRunner
+
+from dra_kit.cli.app import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -123,10 +128,13 @@ def page(name: str) -> Page:
 
 
 def run(command: Command, folder: Path) -> str:
-    """What a command prints, standard output and standard error together."""
+    """What a command prints, standard output and standard error together; dra-kit runs in the process of the tests."""
     name, *arguments = command.words
-    if name == "pytest":
-        arguments += ["-p", "no:asyncio"]  # a plugin of ours, which would warn
+    if name == "dra-kit":
+        with chdir(folder):
+            runner = CliRunner(env={"COLUMNS": "80"})
+            return runner.invoke(cli, arguments, prog_name=name, catch_exceptions=False).output
+    arguments += ["-p", "no:asyncio"]  # a plugin of ours, which would warn
     done = subprocess.run(
         [str(Path(sys.executable).with_name(name)), *arguments],
         cwd=folder,

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from tests.unit.docs import pages
+from tests.unit.docs.test_small_examples import MIGRATION, WHY_EFFECTS, code
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("logging_restored")]
 
 TOPICS = [
     "binding.md",
@@ -71,6 +72,9 @@ def test_the_types_of_all_pages_are_right(tmp_path: Path) -> None:
         own = "|".join(name.removesuffix(".py") for name in page.modules())
         text = re.sub(rf"^from ({own}) import", rf"from {prefix}_\1 import", whole, flags=re.MULTILINE)
         (tmp_path / f"{prefix}_{file}").write_text(text, encoding="utf-8")
+    for small in (MIGRATION, WHY_EFFECTS):  # one run: each reads all of dra_kit
+        name = Path(small).stem.replace("-", "_")
+        (tmp_path / f"{name}.py").write_text(code(small), encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}"]
     done = subprocess.run([*command, str(tmp_path)], cwd=pages.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

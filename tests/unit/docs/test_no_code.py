@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from dra_kit.author.no_code.model import GlobEntry
 from dra_kit.author.no_code.reader import read_globs
 from tests.unit.author.no_code.machine import Machine
 from tests.unit.cli.kitchen import Kitchen
+from tests.unit.docs.pages import Command, run
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGE = (DOCS / "how-to" / "no-code.md").read_text(encoding="utf-8")
@@ -63,6 +62,7 @@ def test_each_file_finds_its_hardware(machine: Machine, driver: str, nodes: list
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("logging_restored")
 def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
     machine = Machine(kitchen.directory)
     for number, vendor in enumerate(("10c4", "0403")):
@@ -75,14 +75,13 @@ def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
     machine.globs(FILES["serial"])
     (kitchen.directory / "order.yaml").write_text(next(text for text in BLOCKS if "kind: Pod" in text))
 
-    told = kitchen.run("serial.yaml", "--root", "root", "-f", "order.yaml")
+    told = kitchen.call("serial.yaml", "--root", "root", "-f", "order.yaml")
 
     assert "ttyusb1  usb-serial  unknown  0403" in told
     assert "device node /dev/ttyUSB1 (not applied here)" in told
     assert "| reading from /dev/ttyUSB1" in told
-    lint = [str(Path(sys.executable).with_name("dra-kit")), "lint", "--driver", "serial.yaml", "--root", "root"]
-    linted = subprocess.run([*lint, "order.yaml"], cwd=kitchen.directory, capture_output=True, text=True, check=False)
-    assert linted.stdout == "no findings in 3 objects of 1 file\n", linted.stderr
+    lint = Command(("dra-kit", "lint", "--driver", "serial.yaml", "--root", "root", "order.yaml"), ())
+    assert run(lint, kitchen.directory) == "no findings in 3 objects of 1 file\n"
 
 
 def test_every_key_is_in_the_table() -> None:

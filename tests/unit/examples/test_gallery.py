@@ -7,9 +7,9 @@ import inspect
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -145,17 +145,17 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("logging_restored")
 @entries
 def test_command_of_readme_runs_the_story(folder: Path) -> None:
     words, place, before = command(folder), folder.relative_to(ROOT), contents(folder)
     assert words[0] == str(place)
     assert words[-2:] == ["--story", f"{place}/story"]
 
-    run = subprocess.run(
-        [sys.executable, "-m", "dra_kit", "sandbox", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    with chdir(ROOT):
+        result = CliRunner().invoke(cli, ["sandbox", *words], catch_exceptions=False)
 
-    assert run.returncode == 0, run.stdout[-8000:] + run.stderr
+    assert result.exit_code == 0, result.output[-8000:]
     assert contents(folder) == before
 
 

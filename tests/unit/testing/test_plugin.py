@@ -6,9 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dra_kit.errors import ConfigurationError
+from dra_kit.testing import sandbox
 from tests.unit.testing.bakery import CLASSES, write_files
 
 pytestmark = pytest.mark.processes
@@ -343,35 +346,38 @@ def test_other_tests_see_neither_another_working_directory_nor_another_log_level
     assert "3 passed" in run.stdout, run.stdout + run.stderr
 
 
+BAKERY = {
+    "pyproject.toml": PROJECT,
+    "bakery.py": DRIVER,
+    "dough.py": "\ndef f(:\n",
+    "tests/test_bread.py": "def test_nothing(dra):\n    pass\n",
+}
+
+
+def test_driver_that_does_not_start_is_reported_in_one_line(tmp_path: Path) -> None:
+    write_files(tmp_path, BAKERY)
+    output = report(tmp_path, "-o", "dra_target=./dough.py")
+    section = re.search(r"^_+ ERROR at setup of test_nothing _+$(.*?)^=+ ", output, re.DOTALL | re.MULTILINE)
+    assert section is not None, output
+    [line] = section[1].strip().splitlines()
+    told = f"TARGET ./dough.py does not import: SyntaxError: invalid syntax at {tmp_path}/dough.py:2:7, in 'def f(:' "
+    assert line.startswith(told)
+
+
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("options", "told"),
     [
+        ({"editable": ["prices"]}, "the driver has no setting 'prices' whose file can be replaced; its settings: "),
         (
-            "dra_target=./dough.py",
-            "TARGET ./dough.py does not import: SyntaxError: invalid syntax at {project}/dough.py:2:7, in 'def f(:' ",
-        ),
-        ("dra_editable=prices", "the driver has no setting 'prices' whose file can be replaced; its settings: "),
-        (
-            "dra_settings=flowr=rye\n",
+            {"settings": {"flowr": "rye"}},
             "driver bread.example has no setting 'flowr'; did you mean \"flour\"? its settings: ",
         ),
     ],
 )
-def test_driver_that_does_not_start_is_reported_in_one_line(tmp_path: Path, option: str, told: str) -> None:
-    write_files(
-        tmp_path,
-        {
-            "pyproject.toml": PROJECT,
-            "bakery.py": DRIVER,
-            "dough.py": "\ndef f(:\n",
-            "tests/test_bread.py": "def test_nothing(dra):\n    pass\n",
-        },
-    )
-    output = report(tmp_path, "-o", option)
-    section = re.search(r"^_+ ERROR at setup of test_nothing _+$(.*?)^=+ ", output, re.DOTALL | re.MULTILINE)
-    assert section is not None, output
-    [line] = section[1].strip().splitlines()
-    assert line.startswith(told.format(project=tmp_path))
+def test_setting_that_the_driver_lacks_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
+    write_files(tmp_path, BAKERY)
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}"), sandbox(str(tmp_path), **options):
+        pass
 
 
 OF_RELEASES = """\

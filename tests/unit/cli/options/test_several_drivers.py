@@ -174,7 +174,7 @@ def test_output_names_each_driver(kitchen: Kitchen) -> None:
     second(kitchen)
     kitchen.order(pod("guest", "true"))
 
-    text = kitchen.run("./pizzeria.py", "./cellar.py", "-f", "order.yaml", "--report", "r.json")
+    text = kitchen.call("./pizzeria.py", "./cellar.py", "-f", "order.yaml", "--report", "r.json")
 
     for name, device in (("dra.pizza", "pizza-0"), ("dra.wine", "wine-0")):
         assert f"kubelet of node-1: driver {name} is registered" in text
@@ -190,7 +190,7 @@ def test_the_driver_that_offers_nothing_is_named(kitchen: Kitchen) -> None:
     kitchen.driver(discover="yield []")
     kitchen.order(pod("guest", "true"))
 
-    text = kitchen.run("./cellar.py", "./pizzeria.py", "-f", "order.yaml", "--timeout", "1", code=1)
+    text = kitchen.call("./cellar.py", "./pizzeria.py", "-f", "order.yaml", "--timeout", "1", code=1)
 
     assert "driver dra.pizza offers no device" in text
     assert "driver dra.wine offers no device" not in text
@@ -201,9 +201,9 @@ def test_settings_are_given_by_flag_and_by_set(kitchen: Kitchen) -> None:
     kitchen.settings("oven: str = ''")
     second(kitchen)
 
-    refused = kitchen.run("./pizzeria.py", "./cellar.py", "--oven", "big", code=2)
+    refused = kitchen.call("./pizzeria.py", "./cellar.py", "--oven", "big", code=2)
     assert "--oven (DRIVER_OVEN) is a setting of dra.pizza and dra.wine; use --set dra.pizza.oven=VALUE" in refused
-    unknown = kitchen.run("./pizzeria.py", "./cellar.py", "--set", "dra.wine.ovn=big", code=2)
+    unknown = kitchen.call("./pizzeria.py", "./cellar.py", "--set", "dra.wine.ovn=big", code=2)
     assert "driver dra.wine has no setting 'ovn'; did you mean \"oven\"?" in unknown
 
 
@@ -212,8 +212,8 @@ def test_one_in_the_background_tells_all_of_its_drivers(kitchen: Kitchen) -> Non
     second(kitchen)
     try:
         assert "dra.pizza and dra.wine run in a cluster" in kitchen.run("./pizzeria.py", "./cellar.py", "--detach")
-        assert "dra.pizza and dra.wine, process" in kitchen.run("list")
-        assert "DRA_NODE_NAME" in kitchen.run("env", "--json")
+        assert "dra.pizza and dra.wine, process" in kitchen.call("list")
+        assert "DRA_NODE_NAME" in kitchen.call("env", "--json")
     finally:
         assert "the sandbox of dra.pizza and dra.wine has stopped" in kitchen.run("down")
 

@@ -17,22 +17,25 @@ from dra_kit.node.health_monitor import HealthFile
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import StateStore
-from tests.unit.cli.roles.command import dra_kit
-
-pytestmark = pytest.mark.processes
+from tests.unit.cli.roles.command import Printed, dra_kit, dra_kit_process
 
 
 def refusal(*arguments: object, code: int = 2) -> str:
     """The one line on stderr of a command that is refused."""
-    result = dra_kit(*arguments, code=code)
+    return error_line(dra_kit(*arguments, code=code))
+
+
+def error_line(result: Printed) -> str:
     assert result.stdout == ""
     [line] = result.stderr.splitlines()
     assert line.startswith("error: ")
     return line
 
 
+@pytest.mark.processes
 def test_a_target_that_does_not_exist() -> None:
-    assert "./nowhere.py" in refusal("node", "./nowhere.py", "--node-name", "node-1")
+    result = dra_kit_process("node", "./nowhere.py", "--node-name", "node-1", code=2)
+    assert "./nowhere.py" in error_line(result)
 
 
 def test_a_target_that_does_not_import_is_one_line(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_pod_runs_on_the_node_that_has_its_capacity_and_labels(tmp_path: Path) -
     kitchen = Kitchen(tmp_path)
     kitchen.order(big(zone="b"))
 
-    shown = kitchen.run(
+    shown = kitchen.call(
         "./pizzeria.py", "--nodes", "2", "-f", "order.yaml", "--node-capacity", "cpu=9001,example.com/widgets=2",
         "--node-capacity", "node-1:cpu=1", "--node-labels", "zone=a", "--node-labels", "node-2:zone=b",
     )  # fmt: skip
@@ -50,7 +50,7 @@ def test_story_runs_on_nodes_with_the_capacity_that_it_needs(tmp_path: Path) -> 
     story(tmp_path / "big", nodes={"*": {"capacity": {"cpu": 9001, "example.com/widgets": 2}, "labels": {"zone": "b"}}})
     (tmp_path / "big" / "pod.yaml").write_text(yaml.safe_dump(big(zone="b")))
 
-    assert "story big passed" in kitchen.run("./pizzeria.py", "--story", "big")
+    assert "story big passed" in kitchen.call("./pizzeria.py", "--story", "big")
 
 
 def test_option_for_one_node_overrides_that_for_all() -> None:

@@ -147,7 +147,7 @@ def test_repeatedly_failing_prepare_is_reported_while_pod_waits(kitchen: Kitchen
 def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sh", "-c", "echo enjoying it"))
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--record", "t.jsonl", "--report", "r.json")
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml", "--record", "t.jsonl", "--report", "r.json")
 
     file = kitchen.directory / "t.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600
@@ -172,7 +172,7 @@ def test_a_driver_that_offers_nothing_because_discover_fails(kitchen: Kitchen) -
     kitchen.driver(discover='raise ValueError("no gas")\n        yield []')
     kitchen.order(pod("guest", "true"))
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", code=2)
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml", "--no-webhook", code=2)
 
     *_, last = text.strip().splitlines()
     assert last.startswith("error: driver dra.pizza")
@@ -196,7 +196,7 @@ def test_blocking_code_is_reported_with_its_line(kitchen: Kitchen) -> None:
 def test_settings_are_looked_at_before_the_cluster_starts(kitchen: Kitchen) -> None:
     kitchen.settings("heat: int = 200")
 
-    text = kitchen.run("./pizzeria.py", "--heat", "high", code=2)
+    text = kitchen.call("./pizzeria.py", "--heat", "high", code=2)
 
     assert "--heat (DRIVER_HEAT): must be " in text
     assert "Kubernetes" not in text
@@ -213,7 +213,7 @@ def test_a_driver_that_does_not_import(kitchen: Kitchen) -> None:
 
 
 def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
-    output = kitchen.run("./pizzeria.py", "--feature-gates", "DRAPizza=true", code=2)
+    output = kitchen.call("./pizzeria.py", "--feature-gates", "DRAPizza=true", code=2)
     assert (
         "--feature-gates: DRAPizza is not a feature gate of resource.k8s.io; known gates are DRAAdminAccess," in output
     )
@@ -233,11 +233,11 @@ def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
     ],
 )  # fmt: skip
 def test_runtime_config_that_the_sandbox_cannot_serve(kitchen: Kitchen, value: str, problem: str) -> None:
-    assert problem in kitchen.run("./pizzeria.py", "--runtime-config", value, code=2)
+    assert problem in kitchen.call("./pizzeria.py", "--runtime-config", value, code=2)
 
 
 def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
-    output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "PodsAPI=true", code=2)
+    output = kitchen.call("./pizzeria.py", "--alpha", "--feature-gates", "PodsAPI=true", code=2)
     assert "--feature-gates: PodsAPI is a feature gate of Kubernetes without effect here" in output
     assert "; known gates are DRAAdminAccess," in output
 
@@ -245,7 +245,7 @@ def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
 def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
     (kitchen.directory / "order.yaml").write_text("{apiVersion: v1, kind: Pizza, metadata: {name: a}}")
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=2)
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml", code=2)
 
     assert "order.yaml, document 1: the API server has no kind Pizza of v1" in text
     assert kitchen.left_behind() == []
@@ -261,7 +261,7 @@ def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
 def test_file_without_pods_is_not_reported_as_success(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
     (kitchen.directory / "order.yaml").write_text(text)
 
-    told = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=code)
+    told = kitchen.call("./pizzeria.py", "-f", "order.yaml", code=code)
 
     assert expected in told
     assert "all pods succeeded" not in told
@@ -281,7 +281,7 @@ spec:
 def test_the_pods_of_a_workload_are_followed_and_go_with_it(kitchen: Kitchen) -> None:
     (kitchen.directory / "order.yaml").write_text(DEPLOYMENT.replace("CONTAINERS", "containers"))
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml")
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml")
 
     assert "all pods succeeded" in text
     assert len(set(re.findall(r"Pod (kitchen-\S+) is Running", text))) == 2
@@ -292,7 +292,7 @@ def test_workload_with_rejected_pods_fails(kitchen: Kitchen) -> None:
     text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: missing, containers")
     (kitchen.directory / "order.yaml").write_text(text)
 
-    told = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "2", code=1)
+    told = kitchen.call("./pizzeria.py", "-f", "order.yaml", "--timeout", "2", code=1)
 
     assert "Deployment default/kitchen has 0 of 2 pods that are ready" in told
 
@@ -302,7 +302,7 @@ def test_container_results_are_printed_and_in_the_report(kitchen: Kitchen) -> No
     guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]
     kitchen.order(guest)
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json", code=1)
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml", "--report", "r.json", code=1)
 
     reason = "init container oven ended with exit code 3"
     assert f"Pod default/guest is Failed: {reason}" in text
@@ -312,7 +312,7 @@ def test_container_results_are_printed_and_in_the_report(kitchen: Kitchen) -> No
 def test_a_manifest_that_is_refused_is_named(kitchen: Kitchen) -> None:
     kitchen.order(pod("no_name", "true"))
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=2)
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml", code=2)
 
     *_, last = text.strip().splitlines()
     assert last.startswith("error: manifest order.yaml, document 3: ")
@@ -326,16 +326,16 @@ def test_folder_of_manifests_may_contain_other_files(kitchen: Kitchen) -> None:
     (kitchen.directory / "order.yaml").rename(folder / "order.yaml")
 
     for _ in range(2):  # the second time with the report of the first
-        kitchen.run("./pizzeria.py", "-f", "manifests", "--report", "manifests/report.json")
+        kitchen.call("./pizzeria.py", "-f", "manifests", "--report", "manifests/report.json")
 
-    output = kitchen.run("./pizzeria.py", "-f", "t", code=2)
+    output = kitchen.call("./pizzeria.py", "-f", "t", code=2)
     assert "t: no YAML or JSON file in this folder contains a Kubernetes object" in output
-    assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
+    assert "manifests/report.json, document 1" in kitchen.call("./pizzeria.py", "-f", "manifests/report.json", code=2)
 
 
 @pytest.mark.parametrize("option", ["--report", "--record", "--kubeconfig"])
 def test_unwritable_output_file_is_reported_at_start(kitchen: Kitchen, option: str) -> None:
-    text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
+    text = kitchen.call("./pizzeria.py", option, "nowhere/file", code=2)
 
     assert f"Invalid value for '{option}': directory nowhere does not exist" in text
     assert not (kitchen.directory / "nowhere").exists()
@@ -346,14 +346,14 @@ def test_the_driver_of_a_project_has_its_settings_and_classes(kitchen: Kitchen, 
     kitchen.settings("heat: int = 200")
     kitchen.project("pizzeria:driver", heat="hot")
 
-    assert "--heat (DRIVER_HEAT): must be " in kitchen.run(target, code=2)
+    assert "--heat (DRIVER_HEAT): must be " in kitchen.call(target, code=2)
 
 
 def test_hint_for_driver_that_does_not_use_its_project(kitchen: Kitchen) -> None:
     kitchen.project("bakery", heat="hot")
     kitchen.order(pod("guest", "true"))
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook")
+    text = kitchen.call("./pizzeria.py", "-f", "order.yaml", "--no-webhook")
 
     assert text.count("hint: ./pizzeria.py is not bakery:driver, the driver of ") == 1
 
@@ -362,7 +362,7 @@ def test_a_story_of_a_project_with_its_device_classes(kitchen: Kitchen) -> None:
     project = Path(__file__).parents[4] / "examples" / "pizza-driver"
     story = project / "stories" / "order-by-claim"
 
-    text = kitchen.run(str(project), "--story", str(story), "--report", "r.json")
+    text = kitchen.call(str(project), "--story", str(story), "--report", "r.json")
 
     assert "Pod guest goes to node-1" in text
     assert "story order-by-claim passed" in text

@@ -47,11 +47,11 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     for command in ("kubectl --kubeconfig", "dra-kit sandbox down --kubeconfig"):
         assert f"  {command} {kubeconfig}" in listed
     assert "the sandbox of dra.pizza has stopped" in kitchen.run("down")
-    assert kitchen.run("list").startswith("no sandbox is running in the background")
+    assert kitchen.call("list").startswith("no sandbox is running in the background")
     assert not kubeconfig.exists()
     assert kitchen.left_behind() == []
     assert not sleeping(kitchen.nap)
-    assert "no sandbox is running in the background" in kitchen.run("down", code=2)
+    assert "no sandbox is running in the background" in kitchen.call("down", code=2)
 
 
 EFFECT = """
@@ -104,7 +104,7 @@ def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Ki
         told = kitchen.run("./pizzeria.py", "--no-webhook", "--detach", "--kubeconfig", name)
         assert f"dra-kit sandbox down --kubeconfig {kitchen.directory / name}" in told
 
-    text = kitchen.run("down", code=2)
+    text = kitchen.call("down", code=2)
     assert "2 sandboxes are running in the background; choose one" in text
     for name in ("one", "two"):
         assert f"dra-kit sandbox down --kubeconfig {kitchen.directory / name}" in text
@@ -113,16 +113,16 @@ def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Ki
     assert not (kitchen.directory / "one").exists()
     assert (kitchen.directory / "two").exists()
 
-    refusal = kitchen.run("./pizzeria.py", "--detach", "--kubeconfig", "two", code=2)
+    refusal = kitchen.call("./pizzeria.py", "--detach", "--kubeconfig", "two", code=2)
     assert "--kubeconfig two is in use by the sandbox of dra.pizza in the background, process" in refusal
     assert f"stop that sandbox: dra-kit sandbox down --kubeconfig {kitchen.directory / 'two'}" in refusal
 
-    kitchen.run("down", "--all")
+    kitchen.call("down", "--all")
     assert kitchen.left_behind() == []
 
 
 def test_down_has_help_of_its_own(kitchen: Kitchen) -> None:
-    text = kitchen.run("down", "--help")
+    text = kitchen.call("down", "--help")
 
     assert "Usage: dra-kit sandbox down [OPTIONS]" in text
     assert "--all" in text
@@ -130,9 +130,9 @@ def test_down_has_help_of_its_own(kitchen: Kitchen) -> None:
 
 
 def test_misspelt_subcommand_gets_a_suggestion(kitchen: Kitchen) -> None:
-    assert 'did you mean "down"? [invalid-target]' in kitchen.run("dwon", code=2)
-    assert 'did you mean "list"? [invalid-target]' in kitchen.run("lst", code=2)
-    assert "did you mean" not in kitchen.run("pizza_oven", code=2)
+    assert 'did you mean "down"? [invalid-target]' in kitchen.call("dwon", code=2)
+    assert 'did you mean "list"? [invalid-target]' in kitchen.call("lst", code=2)
+    assert "did you mean" not in kitchen.call("pizza_oven", code=2)
 
 
 def test_sandbox_exits_when_its_output_is_closed(kitchen: Kitchen) -> None:

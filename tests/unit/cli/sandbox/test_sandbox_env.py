@@ -39,7 +39,7 @@ def empty(kitchen: Kitchen, *arguments: str) -> Iterator[Iterator[str]]:
 
 
 def variables(kitchen: Kitchen, *arguments: str) -> dict[str, str]:
-    found: dict[str, str] = json.loads(kitchen.run("env", "--json", *arguments))
+    found: dict[str, str] = json.loads(kitchen.call("env", "--json", *arguments))
     return found
 
 
@@ -74,48 +74,43 @@ def test_the_lines_are_for_a_shell_whatever_the_paths_are(kitchen: Kitchen) -> N
 
 def test_of_several_nodes_one_is_named(kitchen: Kitchen) -> None:
     with empty(kitchen, "--nodes", "2"):
-        assert "has 2 nodes; choose one with --node: node-1, node-2" in kitchen.run("env", code=2)
-        assert 'no such node; did you mean "node-1"?' in kitchen.run("env", "--node", "nod1", code=2)
+        assert "has 2 nodes; choose one with --node: node-1, node-2" in kitchen.call("env", code=2)
+        assert 'no such node; did you mean "node-1"?' in kitchen.call("env", "--node", "nod1", code=2)
         assert variables(kitchen, "--node", "node-2")["NODE_NAME"] == "node-2"
 
 
 def test_of_several_sandboxes_one_is_named(kitchen: Kitchen) -> None:
-    assert "no sandbox is running, or it is still starting" in kitchen.run("env", code=2)
+    assert "no sandbox is running, or it is still starting" in kitchen.call("env", code=2)
     told = kitchen.run("--detach", "--kubeconfig", "one")
     assert told.startswith("a cluster without a driver runs in the background")
     with empty(kitchen, "--kubeconfig", "two"):
-        text = kitchen.run("env", code=2)
+        text = kitchen.call("env", code=2)
         assert "2 sandboxes are running; choose one with --kubeconfig" in text
         for name in ("one", "two"):
             kubeconfig = kitchen.directory / name
             assert f"dra-kit sandbox env --kubeconfig {kubeconfig}" in text
             assert variables(kitchen, "--kubeconfig", name)["KUBECONFIG"] == str(kubeconfig)
-        assert "the sandbox of no driver has stopped" in kitchen.run("down")
+        assert "the sandbox of no driver has stopped" in kitchen.call("down")
         assert variables(kitchen)["KUBECONFIG"] == str(kitchen.directory / "two")
 
 
-def test_the_environment_of_a_sandbox_with_a_driver(kitchen: Kitchen) -> None:
-    kitchen.run("./pizzeria.py", "--detach")
+def test_without_a_target_it_is_the_project_here_and_the_environment_that_of_its_driver(kitchen: Kitchen) -> None:
+    kitchen.project("pizzeria:driver")
+    assert "dra.pizza runs in a cluster in the background" in kitchen.run("--detach", "--no-webhook")
     try:
         assert (Path(variables(kitchen)["DRA_KUBELET_DIR"]) / "plugins" / "dra.pizza").is_dir()
     finally:
-        kitchen.run("down")
-
-
-def test_without_a_target_it_is_the_project_here(kitchen: Kitchen) -> None:
-    kitchen.project("pizzeria:driver")
-    assert "dra.pizza runs in a cluster in the background" in kitchen.run("--detach", "--no-webhook")
-    kitchen.run("down")
+        kitchen.call("down")
 
 
 def test_a_target_that_is_misspelt_is_still_an_error(kitchen: Kitchen) -> None:
-    assert "TARGET pizzera.py" in kitchen.run("pizzera.py", code=2)
-    assert 'did you mean "env"?' in kitchen.run("emv", code=2)
+    assert "TARGET pizzera.py" in kitchen.call("pizzera.py", code=2)
+    assert 'did you mean "env"?' in kitchen.call("emv", code=2)
 
 
 def test_a_story_needs_a_driver(kitchen: Kitchen) -> None:
     (kitchen.directory / "expect.yaml").write_text("pods: {guest: {phase: Running}}\n")
-    assert "--story requires a driver" in kitchen.run("--story", ".", code=2)
+    assert "--story requires a driver" in kitchen.call("--story", ".", code=2)
 
 
 def apply(kitchen: Kitchen, manifests: str) -> None:

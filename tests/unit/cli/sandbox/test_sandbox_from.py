@@ -16,8 +16,8 @@ def test_a_driver_runs_on_a_node_beside_the_copy_and_gets_its_pods(kitchen: Kitc
     saved.write(kitchen.directory / "saved.json", [saved.node("node-1"), saved.pod("plain")])
     (kitchen.directory / "remedy.json").write_text(json.dumps(saved.device_class("more")))
 
-    alone = kitchen.run("--from", "saved.json", "-f", "remedy.json")
-    beside = kitchen.run("./pizzeria.py", "--from", "saved.json", "-f", "remedy.json")
+    alone = kitchen.call("--from", "saved.json", "-f", "remedy.json")
+    beside = kitchen.call("./pizzeria.py", "--from", "saved.json", "-f", "remedy.json")
 
     assert "offers" not in alone
     assert "Pod train/plain is on node-1" in alone
@@ -30,9 +30,9 @@ def test_unusable_snapshots_and_gates_are_named(kitchen: Kitchen) -> None:
     saved.write(kitchen.directory / "good.json", saved.full_cluster())
     (kitchen.directory / "empty.yaml").write_text("# nothing\n")
 
-    twice = kitchen.run("--from", "saved.json", code=2)
-    nothing = kitchen.run("--from", "empty.yaml", code=2)
-    gate = kitchen.run("--from", "good.json", "--feature-gates", "Nonsense=true", code=2)
+    twice = kitchen.call("--from", "saved.json", code=2)
+    nothing = kitchen.call("--from", "empty.yaml", code=2)
+    gate = kitchen.call("--from", "good.json", "--feature-gates", "Nonsense=true", code=2)
 
     assert "saved.json has Node gpu-1 twice, with different contents; remove one of them" in twice
     assert "empty.yaml has no objects" in nothing

@@ -27,7 +27,7 @@ def records(text: str) -> list[str]:
 
 
 def test_the_page_shows_a_run_which_lasts_until_it_is_interrupted(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", kitchen.nap))
+    kitchen.order(pod("guest", "sleep", kitchen.nap, restart="Always"))
     with kitchen.start("./pizzeria.py", "-f", "order.yaml", "--ui", "--log-level", "debug") as process:
         assert process.stdout is not None
         text = ""
@@ -52,13 +52,13 @@ def test_a_sandbox_in_the_background_prints_the_page_and_does_not_log_it(kitchen
         token = URL.findall(text)[0][1]
         [log] = (kitchen.directory / "run").glob("*/*.log")
         assert token not in log.read_text()
-        assert token not in kitchen.run("list")
+        assert token not in kitchen.call("list")
     finally:
-        kitchen.run("down")
+        kitchen.call("down")
 
 
 def test_a_port_in_use_is_reported(kitchen: Kitchen) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        text = kitchen.run("./pizzeria.py", "--ui-port", str(port), code=2)
+        text = kitchen.call("./pizzeria.py", "--ui-port", str(port), code=2)
     assert f"--ui-port {port}: Address already in use; use another port, or 0 for a free one" in text

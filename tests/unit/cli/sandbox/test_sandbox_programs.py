@@ -13,6 +13,7 @@ import yaml
 
 from dra_kit.cli.sandbox_drivers import chart_folders
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.drivers import command_processes
 from tests.support import foreign_driver
 from tests.unit.cli.kitchen import Kitchen, pod, sleeping
 
@@ -38,7 +39,7 @@ def test_a_program_is_a_driver_for_the_pods_of_files(kitchen: Kitchen) -> None:
     page = (ROOT / "docs" / "how-to" / "any-driver.md").read_text(encoding="utf-8")
     (kitchen.directory / "gpu.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
 
-    text = kitchen.run("--plugin", DRIVER, "-f", "gpu.yaml")
+    text = kitchen.call("--plugin", DRIVER, "-f", "gpu.yaml")
 
     name = Path(sys.executable).name
     assert f"starting a cluster in this process, with driver {name}" in text
@@ -60,12 +61,12 @@ def test_logs_of_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
         *("--controller", f"{sys.executable} -u oven.py"),
         *("--controller", f"{sys.executable} -u grill.py"),
     )
-    while len(lines := kitchen.run("logs").splitlines()) < 2:  # one may not have started yet
+    while len(lines := kitchen.call("logs").splitlines()) < 2:  # one may not have started yet
         time.sleep(0.1)
     assert sorted(lines) == [f"{name} | oven", f"{name}-2 | grill"]
     assert kitchen.run("logs", f"{name}-2") == "grill\n"
-    assert f"processes: {name}-2, {name}; kubectl" in kitchen.run("logs", "x", code=2)
-    kitchen.run("down")
+    assert f"processes: {name}-2, {name}; kubectl" in kitchen.call("logs", "x", code=2)
+    kitchen.call("down")
     assert kitchen.left_behind() == []
 
 
@@ -111,11 +112,12 @@ def test_programs_do_not_outlive_a_killed_sandbox(kitchen: Kitchen) -> None:
 
 
 @processes
-def test_an_unusable_program_is_an_error_without_a_traceback(kitchen: Kitchen) -> None:
-    text = kitchen.run("--plugin", "./no-such-driver {node}", code=2)
+def test_an_unusable_program_is_an_error_without_a_traceback(kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_processes, "_AT_ONCE_SECONDS", 1000.0)
+    text = kitchen.call("--plugin", "./no-such-driver {node}", code=2)
     assert "--plugin './no-such-driver {node}': program" in text
     assert "does not exist; build it, or correct the path" in text
     assert "Traceback" not in text
-    text = kitchen.run("--detach", "--plugin", "sh -c 'exit 4'", code=2)
+    text = kitchen.call("--time-scale", "100", "--plugin", "sh -c 'exit 4'", code=2)
     assert "exited at once 5 times on node-1, the last time with exit code 4" in text
-    assert "--values requires --chart" in kitchen.run("--values", "pizzeria.py", code=2)
+    assert "--values requires --chart" in kitchen.call("--values", "pizzeria.py", code=2)

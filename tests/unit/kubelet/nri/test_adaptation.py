@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
 import shutil
 import subprocess
 from collections import defaultdict
@@ -38,19 +40,27 @@ def build(version: str, folder: Path) -> Path:
     if not Path(GO).exists():
         pytest.skip("NRI's own runtime side is NOT tested: install Go")
     program = folder / f"nri-runtime-{version}"
+    if program.exists():
+        return program
+    new = f"{program}.new"
     module = "go.mod" if version == NEWEST else f"v{version}.mod"
-    command = [GO, "build", f"-modfile={module}", "-tags", "nri_no_wasm", "-o", str(program), "."]
+    command = [GO, "build", f"-modfile={module}", "-tags", "nri_no_wasm", "-o", new, "."]
     result = subprocess.run(command, check=False, cwd=SOURCE, capture_output=True, text=True, timeout=500)
     if result.returncode and "dial tcp" in result.stderr:
         pytest.skip(f"NRI's own runtime side is NOT tested: its modules cannot be downloaded: {result.stderr}")
     assert result.returncode == 0, result.stderr
-    return program
+    return Path(new).rename(program)
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("programs")
-    return {version: build(version, folder) for version in VERSIONS}
+    """The programs; the processes of pytest-xdist build them once, since that takes seconds."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "nri-runtimes"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return {version: build(version, folder) for version in VERSIONS}
 
 
 @pytest.fixture

@@ -8,7 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
@@ -51,7 +54,7 @@ CHEESE = """devices:
 """
 
 
-def test_new_code_serves_while_claims_and_pods_stay(desk: Desk) -> None:
+def test_new_code_serves_new_pods_while_claims_and_pods_stay(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
 
@@ -64,9 +67,14 @@ def test_new_code_serves_while_claims_and_pods_stay(desk: Desk) -> None:
     desk.edit('"dough": "pan"', '"dough": "tin"')  # of the same length, soon after: no compiled file may be taken
     desk.until("preparing pizza-0")  # another device under its name
     desk.until("pizza-0  tin")
+    assert times(desk.text, CALLS) == 1
+
+    desk.order("guest", "host")
+    desk.until("Pod host is Running")
+    assert "CHEESE=brie" in desk.text
+    assert "manifests: created Pod host\n" in desk.text
 
     assert desk.end() == 0
-    assert times(desk.text, CALLS) == 1
     before_end = desk.text.partition("shutting down")[0]
     assert "is being deleted" not in before_end
     assert "is lost" not in before_end  # the kubelet always had a connection
@@ -106,35 +114,6 @@ def test_effects_are_reverted_when_the_user_quits(desk: Desk) -> None:
     assert desk.text.endswith("everything is stopped\n")
 
 
-def test_new_code_serves_new_pods(desk: Desk) -> None:
-    desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
-
-    desk.edit('"CHEESE": "gouda"', '"CHEESE": "brie"')
-    desk.until(SERVES)
-    desk.order("guest", "host")
-
-    desk.until("Pod host is Running")
-    assert "CHEESE=brie" in desk.text
-    assert "manifests: created Pod host\n" in desk.text
-
-
-def test_import_error_is_reported_and_the_previous_code_serves(desk: Desk) -> None:
-    desk.order("guest")
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
-    desk.until(
-        "pizzeria.py: the new code cannot be used; the previous code keeps serving\n",
-        "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
-    )
-    desk.edit("x = (\n", "import pizza_boxes\n")
-    desk.until("ModuleNotFoundError: No module named 'pizza_boxes' at pizzeria.py:3; install it beside dra-kit")
-    desk.edit("import pizza_boxes\n", "")
-
-    desk.until(SERVES)
-
-
 def test_previous_driver_serves_if_the_new_one_does_not_come_up(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
@@ -150,26 +129,6 @@ def test_previous_driver_serves_if_the_new_one_does_not_come_up(desk: Desk) -> N
     desk.until(SERVES)
     desk.edit("        yield [", '        raise KeyError("dough")\n        yield [')
     desk.until("discover failed: KeyError: 'dough' at pizzeria.py:10")
-
-
-def test_hanging_start_is_abandoned_after_the_code_is_fixed(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit("        yield [", "        import time\n        time.sleep(4321)\n        yield [")
-    desk.until("the driver does not serve yet", "discover")
-    desk.edit("time.sleep(4321)", "time.sleep(0)")
-
-    desk.until("it did not serve yet when a file changed again", SERVES)
-
-
-def test_invalid_definition_and_changed_driver_name_are_reported(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit('"dra.pizza"', '"dra_pizza"')
-    desk.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
-    desk.edit('"dra_pizza"', '"dra.pasta"')
-
-    desk.until("the driver's name was dra.pizza and is dra.pasta now; restart dra-kit dev")
 
 
 def test_killed_driver_is_reported_and_restarted(desk: Desk) -> None:
@@ -201,6 +160,61 @@ def test_killed_driver_is_restarted_although_its_own_file_changed(desk: Desk) ->
         desk.until("start again: the driver serves")
 
 
+# --- code that cannot be used: one command, whose driver is repaired after each test
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Desk]:
+    """A desk whose driver serves."""
+    with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as directory, Desk(Path(directory)) as made:
+        made.start("pizzeria.py").until("the driver serves")
+        yield made
+
+
+@pytest.fixture
+def serving(running: Desk) -> Iterator[Desk]:
+    yield running
+    if running.file.read_text() != DRIVER:
+        running.save(running.file, DRIVER)
+        running.until(SERVES)
+
+
+def test_import_error_is_reported_and_the_previous_code_serves(serving: Desk) -> None:
+    serving.edit("import dra_kit as dra\n", "import dra_kit as dra\nx = (\n")
+    serving.until(
+        "pizzeria.py: the new code cannot be used; the previous code keeps serving\n",
+        "SyntaxError: '(' was never closed at pizzeria.py:3:5, in 'x = ('",
+    )
+    serving.edit("x = (\n", "import pizza_boxes\n")
+    serving.until("ModuleNotFoundError: No module named 'pizza_boxes' at pizzeria.py:3; install it beside dra-kit")
+    serving.edit("import pizza_boxes\n", "")
+
+    serving.until(SERVES)
+
+
+def test_hanging_start_is_abandoned_after_the_code_is_fixed(serving: Desk) -> None:
+    serving.edit("        yield [", "        import time\n        time.sleep(4321)\n        yield [")
+    serving.until("the driver does not serve yet", "discover")
+    serving.edit("time.sleep(4321)", "time.sleep(0)")
+
+    serving.until("it did not serve yet when a file changed again", SERVES)
+
+
+def test_invalid_definition_and_changed_driver_name_are_reported(serving: Desk) -> None:
+    serving.edit('"dra.pizza"', '"dra_pizza"')
+    serving.until("cannot be used; the previous code keeps serving", "at pizzeria.py:16")
+    serving.edit('"dra_pizza"', '"dra.pasta"')
+
+    serving.until("the driver's name was dra.pizza and is dra.pasta now; restart dra-kit dev")
+
+
+def test_exited_driver_process_is_reported_with_its_output(serving: Desk) -> None:
+    serving.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
+              "        os._exit(3)\n        yield [")  # fmt: skip
+
+    serving.until("the previous code keeps serving", "its process ended with exit code 3: out of flour")
+
+
 WRITES = """\
     async def discover(self):
         state = Path(__file__).parent / "state"
@@ -223,15 +237,6 @@ def test_files_that_the_driver_writes_do_not_restart_it(desk: Desk) -> None:
         desk.until("pizzeria.py: the driver serves after")
         assert desk.end() == 0
     assert "degrees: the driver serves" not in desk.text
-
-
-def test_exited_driver_process_is_reported_with_its_output(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-
-    desk.edit("        yield [", '        import os, sys\n        print("out of flour", file=sys.stderr)\n'
-              "        os._exit(3)\n        yield [")  # fmt: skip
-
-    desk.until("the previous code keeps serving", "its process ended with exit code 3: out of flour")
 
 
 def test_dev_waits_until_initially_broken_code_is_fixed(desk: Desk) -> None:
@@ -295,9 +300,18 @@ def test_project_is_found_in_the_working_directory(desk: Desk) -> None:
     assert "INFO slices.inventory: inventory devices=2" in desk.text
 
 
-def test_a_run_is_recorded_in_the_project_and_not_taken_for_a_change(desk: Desk) -> None:
+def kinds_on_page(desk: Desk) -> set[str]:
+    """The kinds of the records that the page gets."""
+    [(address, token)] = re.findall(r"page: (http://127\.0\.0\.1:\d+/)#token=([\w-]+)", desk.text)
+    request = Request(f"{address}api/records", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
+        return {record["kind"] for record in json.loads(answer.read())["records"]}
+
+
+def test_a_run_is_shown_on_a_page_and_recorded_in_the_project_which_is_no_change(desk: Desk) -> None:
     desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml", "--record", "run.jsonl").until(RUNS)
+    desk.start("pizzeria.py", "-f", "order.yaml", "--record", "run.jsonl", "--ui").until(RUNS)
+    assert {"DriverServing", "DriverLogged", "CallEnded"} <= kinds_on_page(desk)
     desk.edit("gouda", "brie")
     desk.until(SERVES)
     assert desk.end() == 0
@@ -321,14 +335,3 @@ def test_nothing_remains_after_dev_is_killed(desk: Desk) -> None:
     desk.end(signal.SIGKILL)
 
     ended(processes)
-
-
-def test_the_page_shows_what_the_driver_does(desk: Desk) -> None:
-    desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml", "--ui").until(RUNS)
-
-    [(address, token)] = re.findall(r"page: (http://127\.0\.0\.1:\d+/)#token=([\w-]+)", desk.text)
-    request = Request(f"{address}api/records", headers={"Authorization": f"Bearer {token}"})  # noqa: S310
-    with urlopen(request, timeout=60) as answer:  # noqa: S310
-        kinds = {record["kind"] for record in json.loads(answer.read())["records"]}
-    assert {"DriverServing", "DriverLogged", "CallEnded"} <= kinds

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dra_kit.cli.app import cli
 from dra_kit.client.resources import PODS
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.kubelet.cdi.spec import CDIDevice, DeviceNode, Hook, Mount, SpecEdits, build_spec
@@ -281,14 +282,13 @@ def _processes_with(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["process", "podman"])
+@pytest.mark.usefixtures("logging_restored")
 def test_stories_pass_in_both_modes(image: str, mode: str) -> None:
     stories = ["order-by-claim", "shared-by-two-containers", "same-oven-temperature", "menu-changes"]
     given = [word for story in stories for word in ("--story", str(STORIES / story))]
-    done = subprocess.run(
-        [sys.executable, "-m", "dra_kit", "sandbox", str(STORIES.parent), "--containers", mode, *given],
-        check=False, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    arguments = ["sandbox", str(STORIES.parent), "--containers", mode, *given]
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
 
 
 TEST = """\
