@@ -203,8 +203,8 @@ class KopfThread:
             raises, so that the process exits and its pod is restarted.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
         events_only: all handlers are of watch events: nothing of the objects is stored.
-        changes_only: handlers get no objects of kopf's lists, only changes; for objects of DRA which somebody else
-            lists whenever ``watching`` is called. kopf would hold all of a list until its handlers have had each.
+        changes_only: handlers get changes of DRA's objects, but no objects of kopf's lists: ``watching`` makes the
+            caller list them. kopf would hold all objects of a list until its handlers have had each of them.
         memo: called in the thread's loop before each run, with its registry; handlers of that run get the result, or a
             copy of it, as ``memo``.
         watching: called in the thread when kopf starts to watch what it has listed, in each run and again whenever a
