@@ -203,6 +203,8 @@ class KopfThread:
             raises, so that the process exits and its pod is restarted.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
         events_only: all handlers are of watch events: nothing of the objects is stored.
+        changes_only: handlers get changes of DRA's objects, but no objects of kopf's lists: ``watching`` makes the
+            caller list them. kopf would hold all objects of a list until its handlers have had each of them.
         memo: called in the thread's loop before each run, with its registry; handlers of that run get the result, or a
             copy of it, as ``memo``.
         watching: called in the thread when kopf starts to watch what it has listed, in each run and again whenever a
@@ -224,11 +226,13 @@ class KopfThread:
         backoff: Sequence[float] = (1.0, 2.0, 5.0, 15.0, 60.0),
         stop_timeout: float = 10.0,
         events_only: bool = False,
+        changes_only: bool = False,
         memo: Callable[[kopf.OperatorRegistry], object] | None = None,
         watching: Callable[[], object] = lambda: None,
     ) -> None:
         self._memo = memo
         self._events_only = events_only
+        self._changes_only = changes_only
         self._watching = watching
         self.ready: threading.Event = threading.Event()
         self.lives: int = 0
@@ -289,7 +293,7 @@ class KopfThread:
         while not self._stopping.is_set():
             self.lives += 1
             began = time.monotonic()
-            session = KopfSession(self._credentials, on_watch=self._watched)
+            session = KopfSession(self._credentials, on_watch=self._watched, empty_lists=self._changes_only)
             try:
                 asyncio.run(self._live(session))
             except BaseException as error:  # noqa: BLE001 - an error stops neither the thread nor the process
@@ -393,13 +397,17 @@ class KopfSession:
     Args:
         on_watch: called whenever the API server has opened a watch. The argument is whether its objects were listed
             before. If so, the watch does not continue an earlier one, and changes in between are not reported.
+        empty_lists: of a list of DRA's objects, kopf gets the version where its watch begins, and no objects.
 
     Attributes:
         watched: paths of opened watches; if there is one, kopf worked for a while.
     """
 
-    def __init__(self, credentials: Credentials, on_watch: Callable[[bool], object]) -> None:
+    def __init__(
+        self, credentials: Credentials, on_watch: Callable[[bool], object], *, empty_lists: bool = False
+    ) -> None:
         self.watched: set[str] = set()
+        self._response_class: type[_ReadableResponse] = _EmptyListResponse if empty_lists else _ReadableResponse
         self._on_watch = on_watch
         self._listed: set[str] = set()
         self._streams: list[asyncio.Transport] = []
@@ -416,7 +424,7 @@ class KopfSession:
             if path is not None
             else aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
             proxy=self._credentials.connection.proxy,
-            response_class=_ReadableResponse,
+            response_class=self._response_class,
             middlewares=(self._send,),
         )
         return cast("aiohttp.ClientSession", _OwnedElsewhere(self._http))
@@ -495,6 +503,18 @@ class _ReadableResponse(aiohttp.ClientResponse):
         value = json.loads(body)
         items = value.get("items") or ()
         return {**value, "items": [item for item in items if is_usable(resource, item, mark)]}
+
+
+class _EmptyListResponse(_ReadableResponse):
+    """Leaves the objects out of a list, and the rest of its pages."""
+
+    @override
+    async def json(self, **options: Any) -> Any:
+        """Return the JSON of a response; of a list its version alone."""
+        value = await super().json(**options)
+        if _resource_at(self.url.path) is None or not isinstance(value, dict) or "items" not in value:
+            return value
+        return {**value, "metadata": {**(value.get("metadata") or {}), "continue": ""}, "items": []}
 
 
 class _ReadableEvents:

@@ -130,7 +130,9 @@ class OperatorApi:
         wanted = dict(part.split("=", 1) for part in request.query.get("fieldSelector", "").split(",") if part)
         if "watch" not in request.query:
             items = [item for item in self.slices.values() if _matches(item, wanted)]
-            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+            limit = int(request.query.get("limit") or len(items))
+            more = {"continue": "more"} if len(items) > limit else {}
+            return web.json_response({"metadata": {"resourceVersion": "1", **more}, "items": items[:limit]})
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()

@@ -401,6 +401,29 @@ class TestLives:
         await eventually(lambda: len(told) == 2)
         assert watches() == 3
 
+    async def test_objects_of_a_list_are_neither_read_nor_handled_if_only_changes_are_wanted(
+        self, api: OperatorApi, start: Start, seen: Seen
+    ) -> None:
+        """A controller of 10,000 claims lists them itself."""
+        build = builder(seen)
+
+        def build_for_changes() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+            registry, settings = build()
+            settings.watching.chunk_size = 1
+            return registry, settings
+
+        for number in range(3):
+            api.put(resource_slice(f"before-{number}"))
+        start(anonymous(api), build_for_changes, backoff=(), changes_only=True)
+        await eventually(api.watching)
+        api.put(resource_slice("after", version=2))
+        await eventually(lambda: "after" in seen.names)
+        assert seen.events == [("ADDED", "after")]
+        lists = [query for _, path, query, _ in api.requests if path == SLICES_PATH and "watch" not in query]
+        assert [query["limit"] for query in lists] == ["1"]
+        (watch,) = [query for _, _, query, _ in api.requests if "watch" in query]
+        assert watch["resourceVersion"] == "1"
+
     async def test_it_survives_an_api_server_that_is_not_there(self, start: Start, seen: Seen) -> None:
         with OperatorApi() as api:
             gone = anonymous(api)
