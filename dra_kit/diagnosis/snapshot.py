@@ -265,7 +265,10 @@ def load_cluster(path: Path) -> SavedCluster:
             else:
                 others.append((where, document))
     if not saved:
-        raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
+        raise ConfigurationError(
+            f"{path} is not a saved cluster: it has none of {', '.join(KINDS)}; save them with 'dra-kit snapshot', or "
+            "with kubectl get -o yaml"
+        )
     version = _version_of(index)  # it may come after the objects
     documents: dict[str, list[ObjectView]] = {}
     for kind, found_objects in saved.items():
@@ -320,6 +323,10 @@ def _index(name: str, content: bytes) -> SnapshotIndex:
         raise ConfigurationError(f"{name} is corrupt: {first_problem(error)}; run dra-kit snapshot again") from None
 
 
+_RECORDING: Final = b'{"kind":"RecordingStarted",'
+"""How a file of ``dra-kit snapshot --follow`` or ``dra-kit sandbox --record`` begins."""
+
+
 def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.is_dir():
         for file, content in read_folder(files_in(path, recursive=True, hidden=True), path, SNAPSHOTS):
@@ -329,7 +336,13 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
             if name.endswith(tuple(SUFFIXES)):
                 yield name, content
     else:
-        yield path.name, read_file(path, SNAPSHOTS)
+        content = read_file(path, SNAPSHOTS)
+        if content.startswith(_RECORDING):
+            raise ConfigurationError(
+                f"{path} is a recording, not a saved cluster; show it with 'dra-kit replay {path}', or save a cluster "
+                "with 'dra-kit snapshot'"
+            )
+        yield path.name, content
 
 
 def _stored(
@@ -426,7 +439,9 @@ def save(objects: ClusterDocuments, path: Path) -> int:
     try:
         _write(path, files)
     except OSError as error:
-        raise ConfigurationError(f"snapshot {path}: {error.strerror or error}") from None
+        raise ConfigurationError(
+            f"snapshot {path} cannot be written: {error.strerror or error}; use another path"
+        ) from None
     return count
 
 
@@ -449,6 +464,11 @@ def check_destination(path: Path) -> None:
     if not path.is_dir() and path.suffix in _OTHER_FILES and not path.name.endswith(ARCHIVES):
         raise ConfigurationError(
             f"snapshot {path}: {path.suffix} is not a kind of snapshot; use a folder, or an archive that ends in "
+            f"{' or '.join(ARCHIVES)}"
+        )
+    if path.exists() and not path.is_dir() and not path.name.endswith(ARCHIVES):
+        raise ConfigurationError(
+            f"snapshot {path}: it is a file, not a folder; use a new folder, or an archive that ends in "
             f"{' or '.join(ARCHIVES)}"
         )
 
