@@ -171,7 +171,7 @@ def test_a_snapshot_does_not_replace_a_file(tmp_path: Path) -> None:
     result = run("snapshot", tmp_path / "file", "--kubeconfig", tmp_path / "not-even-looked-at")
 
     assert result.exit_code == 2
-    assert "file: it is a file, not a folder; use a new folder, or an archive that ends in .tar.gz" in result.output
+    assert "file: it is a file; use a folder, or an archive that ends in .tar.gz" in result.output
 
 
 @pytest.mark.parametrize("name", ["saved.zip", "saved.tar", "saved.json"])
