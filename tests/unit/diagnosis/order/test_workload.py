@@ -57,7 +57,7 @@ def test_workload_file_is_read(tmp_path: Path) -> None:
         ("requests: [{name: a, devices: {}, count: 2}]", "requests[0]: devices cannot be combined with count"),
         (
             "requests: [{name: a, device_class_name: b}]",
-            'requests[0].device_class_name: unknown field; did you mean "deviceClassName"?',
+            'requests[0].device_class_name: unknown field; did you mean "deviceClassName"? a workload has',
         ),
         ("requests: [{name: a, deviceClassName: b, weight: 0}]", "requests[0].weight: must be at least 1, not 0"),
         ("requests: [{name: a, deviceClassName: b}, {name: a, deviceClassName: b}]", "two requests have the name 'a'"),
