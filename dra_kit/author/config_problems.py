@@ -12,6 +12,7 @@ import re
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AliasChoices, AliasPath, BaseModel, RootModel, ValidationError
@@ -60,6 +61,8 @@ def find_config_problems(
         return
     seen = set()
     for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+            continue  # pydantic counts valid items only, and reports the others
         path = shorten(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
         problem: Problem
         if detail["type"] == "extra_forbidden":
@@ -67,10 +70,19 @@ def find_config_problems(
             text = _unknown_field(detail["loc"][-1], beside, elsewhere or {}, path)
             problem = ConfigKeyProblem(path, shorten(text, TEXT_BYTES))
         else:
-            problem = path, shorten(_text(dict(detail)), TEXT_BYTES)
+            problem = path, shorten(problem_text(dict(detail)), TEXT_BYTES)
         if problem not in seen:
             seen.add(problem)
             yield problem
+
+
+def describe_problems(error: ValidationError, model: type[BaseModel], body: Any, remedy: str) -> str:
+    """Return the problems of a file that a user wrote, with the names of its fields, and a remedy, on one line."""
+    parts = []
+    for path, text in islice(find_config_problems(error, model, body), MOST_PROBLEMS):
+        null = "; write a value, or remove it" if text.endswith(", not null") else ""
+        parts.append(f"{path or 'the file'}: {text}{null}")
+    return "".join(f"{part}{'' if part.endswith('?') else ';'} " for part in parts) + remedy
 
 
 def find_duplicate_keys(value: Any) -> Iterator[Problem]:
@@ -157,12 +169,14 @@ def _unknown_field(key: str | int, beside: Sequence[type[BaseModel]], elsewhere:
     return f"unknown field{near}{f'; {elsewhere[path]} has it' if not near and path in elsewhere else ''}"
 
 
-def _text(detail: dict[str, Any]) -> str:
+def problem_text(detail: dict[str, Any]) -> str:
     """Return what is wrong with a value, for the author of the manifest."""
     value, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "missing":
             return "is required"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be an object, not {short_json(value)}"
         case "json_invalid":
             return f"is not valid JSON: {context['error']}"
         case "literal_error" | "enum":

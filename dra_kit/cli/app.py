@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
 import platform
 import signal
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +29,7 @@ INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C interrupted, as in shells (128 + SIGINT)."""
 CUT_OFF: Final = 128 + signal.SIGPIPE
 """Exit code when the reader of the output has closed it, as in shells."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
 _ARGUMENTS: Final = "dra_kit.arguments"
 _FIRST: Final = "To start, run: dra-kit new NAME. For help on a command, run: dra-kit COMMAND --help."
@@ -130,6 +134,19 @@ class LazyGroup(click.Group):
         """Store the arguments, which determine how errors are printed."""
         ctx.meta[_ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program; a full disk on which its output is written is one line on stderr, without a traceback."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            place = f"{error.filename}" if error.filename else "output"
+            click.echo(f"error: {place} cannot be written: {error.strerror}; free space, or write elsewhere", err=True)
+            with suppress(OSError):  # Python writes the rest when it exits
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error that the user can fix is one line on stderr, without a traceback."""

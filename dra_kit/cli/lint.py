@@ -160,7 +160,7 @@ def lint(
         raise click.UsageError(f"--diff cannot be combined with --format {style}")
     if (diff or fix) and versions is not None and len(versions) > 1:
         raise click.UsageError("--kubernetes with several releases cannot be combined with --fix or --diff: name one")
-    sources = [source for item in files for source in source_files(item, tree=True)]
+    sources = [source for item in files for source in _sources(item)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     given: dict[str, object] = ctx.meta.get("driver_settings", {})
     classes: dict[str, v1.DeviceClass] = {}
@@ -189,6 +189,14 @@ def lint(
             _report_releases(sources, releases, compare=versions is not None)
     failing = {"error", "warning"} if strict else {"error"}
     ctx.exit(1 if any(found.level in failing for found in outcome.findings) else 0)
+
+
+def _sources(path: Path) -> list[SourceFile]:
+    """Return the manifests of an argument; a folder without any is an error, because it is mostly a wrong folder."""
+    found = list(source_files(path, tree=True))
+    if not found:
+        raise ConfigurationError(f"{path} has no YAML or JSON file to check; name the files, or another folder")
+    return found
 
 
 def _has_stdin(sources: Sequence[SourceFile]) -> bool:

@@ -144,6 +144,8 @@ class NewFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path, if a file can be written there."""
+        if value == "-":
+            self.fail("- is not standard output here; name a file.", param, ctx)
         file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # because of path_type
         if not file.parent.is_dir():
             self.fail(f"directory {file.parent} does not exist; create it, or use another path.", param, ctx)

@@ -320,7 +320,9 @@ def chart(target: str | None, file: Path | None, directory: Path | None) -> None
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ConfigurationError(f"{file} cannot be written: {error}; choose another file with --values") from None
+            raise ConfigurationError(
+                f"{file} cannot be written: {error.strerror}; choose another file with --values"
+            ) from None
         click.echo(f'Wrote {file}, the values of driver {driver.name}: helm install NAME "$(dra-kit chart)" -f {file}')
     if directory is not None:
         write_chart(

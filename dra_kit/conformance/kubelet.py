@@ -184,9 +184,11 @@ class ConformanceKubelet:
                 await self.notify(socket)
                 self.plugin = RegisteredPlugin(socket, info)
                 return self.plugin
-            if time.monotonic() > end or not alive():
+            exited = not alive()
+            if exited or time.monotonic() > end:
                 problem = problem or f"no socket in {self._root}/plugins_registry"
-                raise KubeletError(f"no DRA plugin registered within {timeout:g} s: {problem}")
+                when = "before the driver's process exited" if exited else f"within {timeout:g} s"
+                raise KubeletError(f"no DRA plugin registered {when}: {problem}")
             await asyncio.sleep(POLL)
 
     # --- calls

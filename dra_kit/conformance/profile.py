@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_core import ErrorDetails
 
+from dra_kit.author.config_problems import describe_problems
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
@@ -170,12 +170,6 @@ class DriverProfile(_Model):
     api_versions: list[Literal["v1", "v1beta2", "v1beta1"]] = ["v1"]
 
 
-def _problem(error: ErrorDetails) -> str:
-    """Return a field and what is wrong with its value."""
-    field = ".".join(map(str, error["loc"]))
-    return f"{field} is null; write a value, or remove it" if error["input"] is None else f"{field}: {error['msg']}"
-
-
 def read_profile(path: Path) -> DriverProfile:
     """Read the profile in a YAML file.
 
@@ -188,8 +182,8 @@ def read_profile(path: Path) -> DriverProfile:
     try:
         profile = DriverProfile.model_validate(values[0])
     except ValidationError as error:
-        problems = "; ".join(map(_problem, error.errors()))
-        raise ConfigurationError(f"profile {path} is invalid: {problems}; see {_PAGE}") from None
+        problems = describe_problems(error, DriverProfile, values[0], f"see {_PAGE}")
+        raise ConfigurationError(f"profile {path} is invalid: {problems}") from None
     profile = profile.model_copy(update={"device_classes": [path.parent / item for item in profile.device_classes]})
     variables = {
         name: {key: value.replace(_PROJECT, str(path.parent.absolute())) for key, value in given.items()}

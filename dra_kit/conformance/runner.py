@@ -6,7 +6,7 @@ import enum
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -147,6 +147,8 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(sandbox_directory())
         places = _places(directory, settings)
+        for folder in (places.plugins, places.registry, places.cdi):
+            _create_until_end(stack, folder)
         stack.callback(places.kubeconfig.unlink, missing_ok=True)
         cluster = await stack.enter_async_context(
             ConformanceCluster(places, settings.profile, directory / "apiserver.sock")
@@ -201,9 +203,26 @@ def _places(directory: Path, settings: ConformanceSettings) -> SimulatedNode:
         scratch=directory / "scratch",
         mark=mark_of(directory),
     )
-    for folder in (places.plugins, places.registry, places.cdi, places.logs, places.scratch):
-        folder.mkdir(parents=True, exist_ok=True)
+    for folder in (places.logs, places.scratch):
+        folder.mkdir()
     return places
+
+
+def _create_until_end(stack: AsyncExitStack, folder: Path) -> None:
+    """Create a folder and its missing parents, which are removed at the end of the run if they are empty."""
+    for place in (*reversed(folder.parents), folder):
+        if place.is_dir():
+            continue
+        try:
+            place.mkdir()
+        except OSError as error:
+            raise ConfigurationError(f"{place} cannot be created: {error.strerror}; use another directory") from None
+        stack.callback(_remove_empty, place)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # the driver left files in it, or removed it
+        folder.rmdir()
 
 
 class _Run:

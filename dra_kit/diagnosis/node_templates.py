@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dra_kit.author.config_problems import describe_problems
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory
@@ -138,12 +139,8 @@ def read_profile(path: Path) -> NodeProfile:
     try:
         profile = NodeProfile.model_validate({} if found is None else found)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        where = ".".join(map(str, detail["loc"]))
-        known = ", ".join(NodeProfile.model_fields)
-        raise ConfigurationError(
-            f"profile {path}: {where or 'the file'}: {detail['msg']}; a profile has {known}"
-        ) from error
+        remedy = f"a profile has {', '.join(NodeProfile.model_fields)}"
+        raise ConfigurationError(f"profile {path}: {describe_problems(error, NodeProfile, found, remedy)}") from error
     return profile if profile.name else profile.model_copy(update={"name": path.stem})
 
 

@@ -265,7 +265,8 @@ def load_cluster(path: Path) -> SavedCluster:
             else:
                 others.append((where, document))
     if not saved:
-        raise ConfigurationError(f"{path} has no objects to explain a claim with: {', '.join(KINDS)}")
+        wanted = f"it has none of {', '.join(KINDS)}; use the output of 'dra-kit snapshot' or kubectl get -o yaml"
+        raise ConfigurationError(f"{path} is not a saved cluster: {wanted}")
     version = _version_of(index)  # it may come after the objects
     documents: dict[str, list[ObjectView]] = {}
     for kind, found_objects in saved.items():
@@ -329,7 +330,10 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
             if name.endswith(tuple(SUFFIXES)):
                 yield name, content
     else:
-        yield path.name, read_file(path, SNAPSHOTS)
+        content = read_file(path, SNAPSHOTS)
+        if content.startswith(b'{"kind":"RecordingStarted",'):  # by snapshot --follow, or sandbox --record
+            raise ConfigurationError(f"{path} is a recording, not a saved cluster; show it with 'dra-kit replay'")
+        yield path.name, content
 
 
 def _stored(
@@ -426,7 +430,7 @@ def save(objects: ClusterDocuments, path: Path) -> int:
     try:
         _write(path, files)
     except OSError as error:
-        raise ConfigurationError(f"snapshot {path}: {error.strerror or error}") from None
+        raise ConfigurationError(f"snapshot {path} cannot be written: {error.strerror}; use another path") from None
     return count
 
 
@@ -446,10 +450,10 @@ def check_destination(path: Path) -> None:
                 f"snapshot {path}: the folder has other files, which would be read as objects: {others[0]}"
                 f"{', …' if len(others) > 1 else ''}; use a new folder"
             )
-    if not path.is_dir() and path.suffix in _OTHER_FILES and not path.name.endswith(ARCHIVES):
+    if not path.is_dir() and not path.name.endswith(ARCHIVES) and (path.exists() or path.suffix in _OTHER_FILES):
+        what = f"{path.suffix} is not a kind of snapshot" if path.suffix in _OTHER_FILES else "it is a file"
         raise ConfigurationError(
-            f"snapshot {path}: {path.suffix} is not a kind of snapshot; use a folder, or an archive that ends in "
-            f"{' or '.join(ARCHIVES)}"
+            f"snapshot {path}: {what}; use a folder, or an archive that ends in {' or '.join(ARCHIVES)}"
         )
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from dra_kit.author.config_problems import describe_problems
 from dra_kit.diagnosis.snapshot import admitted
 from dra_kit.errors import AllocationError, ConfigurationError, Invalid
 from dra_kit.kubernetes.allocator.allocation import Allocator
@@ -157,12 +158,10 @@ def read_workload(path: Path) -> ClaimWorkload:
     try:
         return ClaimWorkload.model_validate(found[0], by_name=False)
     except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        where = ".".join(map(str, detail["loc"])) or "the file"
         fields = ", ".join(to_camel(name) for name in WorkloadRequest.model_fields)
-        text = detail["msg"].removeprefix("Value error, ")
+        remedy = f"a workload has load and requests, and a request has {fields}"
         raise ConfigurationError(
-            f"workload {path}: {where}: {text}; a workload has load and requests, and a request has {fields}"
+            f"workload {path}: {describe_problems(error, ClaimWorkload, found[0], remedy)}"
         ) from None
 
 

@@ -66,7 +66,7 @@ def write_chart(
             made.rename(folder)
     except OSError as error:
         raise ConfigurationError(
-            f"{folder} cannot be written: {error}; choose another folder with --directory"
+            f"{folder} cannot be written: {error.strerror or error}; choose another folder with --directory"
         ) from None
 
 

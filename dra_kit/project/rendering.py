@@ -225,7 +225,9 @@ def create(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
 
 
 def _not_created(folder: Path, error: OSError) -> ConfigurationError:
-    return ConfigurationError(f"{folder} cannot be created: {error}; choose another folder with --directory")
+    return ConfigurationError(
+        f"{folder} cannot be created: {error.strerror or error}; choose another folder with --directory"
+    )
 
 
 def refuse_taken(folder: Path) -> None:

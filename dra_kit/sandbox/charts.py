@@ -23,7 +23,7 @@ from dra_kit.apiserver.api import Api
 from dra_kit.client.api import Client
 from dra_kit.client.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, REPLICA_SETS, RESOURCE_SLICES
 from dra_kit.errors import ConfigurationError, Conflict, NotFound, SandboxError
-from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, read_values, source_file
 from dra_kit.kubernetes.resource.names import dns_label
 from dra_kit.kubernetes.resource.objects import containers, init_containers, object_name
 from dra_kit.kubernetes.values.json import ObjectView
@@ -98,15 +98,14 @@ def _name(directory: Path) -> str:
         ConfigurationError: the folder is not a chart.
     """
     file = directory / _CHART_FILE
-    try:
-        about = yaml.safe_load(file.read_text(encoding="utf-8"))
-        name = about["name"]
-    except FileNotFoundError:
+    if not file.exists():
         raise ConfigurationError(
             f"--chart {directory} is not a chart: it has no {_CHART_FILE}; use the folder that contains it"
-        ) from None
-    except (OSError, yaml.YAMLError, TypeError, LookupError, ValueError):
-        raise ConfigurationError(f"{file} has no name; correct it") from None
+        )
+    about = next(iter(read_values(source_file(file))), None)
+    if not isinstance(about, Mapping) or "name" not in about:
+        raise ConfigurationError(f"{file} has no name; correct it")
+    name = about["name"]
     if not isinstance(name, str) or not name or dns_label(name) or len(name) > _NAME_MAX:
         raise ConfigurationError(f"{file}: {name!r} is not a valid name of a release; correct it")
     return name

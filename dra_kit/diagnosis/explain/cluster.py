@@ -414,7 +414,7 @@ class ClusterDocuments(Struct, frozen=True):
         try:
             version = KubernetesVersion.parse(named)
         except ValueError as error:
-            raise ConfigurationError(f"Kubernetes {named}: {error}") from None
+            raise ConfigurationError(f"the cluster is of release {named}: {error}") from None
         return Release.alpha(version) if self.alpha else Release.of(version)
 
     @property

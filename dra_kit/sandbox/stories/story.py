@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, Union, get_args, get_origin
 from msgspec import Struct, field
 from pydantic import BaseModel, ValidationError
 
+from dra_kit.author.config_problems import problem_text
 from dra_kit.author.target import GLOB_SUFFIXES
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import read_values, source_file
@@ -147,7 +148,7 @@ def _problem(item: Any) -> str:
         known = _keys(StoryFile, path)
         hint = did_you_mean(str(key), known) or ";"
         return f"{place}: unknown key {key!r}{hint} valid keys: {', '.join(known)}"
-    return f"{place or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
+    return f"{place or 'the file'}: {problem_text(item)}"
 
 
 def _keys(part: type[BaseModel], path: Sequence[str | int]) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import dra_kit
+from dra_kit.cli import main
 from dra_kit.cli.app import COMMANDS, cli
 from dra_kit.cli.dev import dev
 
@@ -194,3 +195,34 @@ def test_help_of_dev_names_no_option_that_it_lacks() -> None:
     named = set(re.findall(r"(?<!\S)--[a-z][a-z-]+", text))
     assert named <= {word for param in dev.params for word in (*param.opts, *param.secondary_opts)} | {"--help"}
     assert "stories" not in text
+
+
+def test_full_disk_is_one_line_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as end:
+            cli.main(["completion", "bash"], prog_name="dra-kit")
+
+    assert end.value.code == 1
+    assert capsys.readouterr().err == (
+        "error: output cannot be written: No space left on device; free space, or write elsewhere\n"
+    )
+
+
+def test_closed_output_changes_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("a: [")
+    monkeypatch.setattr(sys, "argv", ["dra-kit", "lint", str(file)])
+    monkeypatch.setattr(sys, "stdout", None)
+
+    with pytest.raises(SystemExit) as end:
+        main()
+
+    assert end.value.code == 1
+
+
+@pytest.mark.parametrize("command", ["explain --html", "sandbox --report", "sandbox --record", "conformance --junit"])
+def test_file_to_write_cannot_be_standard_output(command: str) -> None:
+    assert "- is not standard output here; name a file." in told(*command.split(), "-", code=2)

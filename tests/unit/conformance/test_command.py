@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
-from dra_kit.conformance.profile import ExpectedContainer, read_profile
+from dra_kit.conformance.profile import DriverProfile, ExpectedContainer, read_profile
+from dra_kit.conformance.runner import ConformanceSettings, RunProgress, judge
+from dra_kit.conformance.subject import SimulatedNode
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubelet.cdi.spec import DeviceNode, Mount, SpecEdits
 from tests.support import conformance_driver
@@ -69,22 +73,24 @@ def test_wrong_arguments_exit_with_2(arguments: list[str], text: str) -> None:
 def test_unknown_field_of_a_profile_is_named(tmp_path: Path) -> None:
     file = tmp_path / "profile.yaml"
     file.write_text("deviceclass: gpu\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"profile .* is invalid: deviceclass: Extra inputs"):
+    with pytest.raises(
+        ConfigurationError, match=r'invalid: deviceclass: unknown field; did you mean "deviceClass"\? see docs'
+    ):
         read_profile(file)
 
 
 @pytest.mark.parametrize(
-    ("text", "field"),
+    ("text", "problem"),
     [
-        ("deviceClasses: null", "deviceClasses"),
-        ("deviceClasses: [null]", "deviceClasses.0"),
-        ("devices:\napiVersions:", "apiVersions"),
+        ("deviceClasses: null", "deviceClasses: must be a list"),
+        ("deviceClasses: [null]", r"deviceClasses\[0\]: must be a path"),
+        ("devices:\napiVersions:", "apiVersions: must be a list"),
     ],
 )
-def test_null_in_a_profile_is_refused_with_a_remedy(text: str, field: str, tmp_path: Path) -> None:
+def test_null_in_a_profile_is_refused_with_a_remedy(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "profile.yaml"
     file.write_text(f"{text}\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=rf"invalid: {field} is null; write a value, or remove it; see"):
+    with pytest.raises(ConfigurationError, match=rf"{problem}, not null; write a value, or remove it; see"):
         read_profile(file)
 
 
@@ -161,11 +167,45 @@ def test_driver_that_exits_at_once_fails_r1_and_nothing_else_is_judged(tmp_path:
     file = tmp_path / "report.json"
     code, output = shown("--command", "sh -c 'echo no hardware; exit 3'", "--only", "R1,P2", "--json", str(file))
     assert code == 1
-    assert "no DRA plugin registered" in output
+    assert "no DRA plugin registered before the driver's process exited: no socket in" in output
     assert "the driver's process exited with 3" in output
     assert "log: no hardware" in output
     found = json.loads(file.read_text(encoding="utf-8"))
     assert [(check["id"], check["status"]) for check in found["checks"]] == [("R1", "failed"), ("P2", "not judged")]
+
+
+class Waiting(RunProgress):
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+
+    def waiting(self, places: SimulatedNode) -> None:
+        assert places.registry.is_dir()
+        self.began.set()
+
+
+def unstarted(root: Path) -> ConformanceSettings:
+    return ConformanceSettings(subject="", command=None, profile=DriverProfile(), socket_dir=root)
+
+
+async def test_interrupted_wait_for_a_driver_leaves_no_folder(short_directory: Path) -> None:
+    (short_directory / "kubelet" / "plugins").mkdir(parents=True)
+    progress = Waiting()
+    run = asyncio.create_task(judge(unstarted(short_directory / "kubelet"), progress))
+    await asyncio.wait_for(progress.began.wait(), 60)
+    run.cancel()
+    with suppress(asyncio.CancelledError):
+        await run
+
+    assert [str(path.relative_to(short_directory)) for path in short_directory.rglob("*")] == [
+        "kubelet",
+        "kubelet/plugins",
+    ]
+
+
+async def test_folder_of_sockets_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="file cannot be created: File exists; use another directory"):
+        await judge(unstarted(tmp_path / "file" / "kubelet"))
 
 
 @pytest.mark.processes

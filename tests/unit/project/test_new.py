@@ -100,7 +100,7 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 def test_new_reports_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     told = run("new", "led", "--directory", "file/led", cwd=tmp_path, code=2)
-    assert "error: file/led cannot be created" in told
+    assert "error: file/led cannot be created: File exists; choose another folder" in told
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,11 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "has no objects to explain a claim with"),
+        (b"", "saved.yaml is not a saved cluster: it has none of ResourceSlice, "),
+        (
+            b'{"kind":"RecordingStarted","number":1}\n{}\n',
+            "saved.yaml is a recording, not a saved cluster; show it with",
+        ),
         (b"kind: [", "saved.yaml cannot be read: line 1, column 8: "),
         (b"- 1\n", "is not an object; it must have apiVersion, kind and metadata"),
     ],
@@ -135,6 +139,17 @@ def test_invalid_snapshot_is_rejected(tmp_path: Path, content: bytes, error: str
     assert error in result.output
 
 
+def test_a_snapshot_of_a_release_without_the_api_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    save(tmp_path / "saved" / "class.yaml", CLASS)
+    (tmp_path / "saved" / "snapshot.json").write_text('{"version": "1.33"}')
+
+    result = run("explain", "claim", "lunch", "--from", tmp_path / "saved")
+
+    assert result.exit_code == 2
+    assert result.output.startswith("error: the cluster is of release 1.33: Kubernetes 1.33 has no resource.k8s.io/v1")
+
+
 def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "saved.tar.gz"
     file.write_bytes(b"no archive")
@@ -143,12 +158,20 @@ def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
     with Api() as api:
-        result = run("snapshot", tmp_path / "file", "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+        result = run("snapshot", tmp_path / "no" / "a.tgz", "--kubeconfig", api.kubeconfig(tmp_path / "config"))
 
     assert result.exit_code == 2
-    assert "file: File exists" in result.output or "Not a directory" in result.output
+    assert "no/a.tgz cannot be written: No such file or directory; use another path" in result.output
+
+
+def test_a_snapshot_does_not_replace_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    result = run("snapshot", tmp_path / "file", "--kubeconfig", tmp_path / "not-even-looked-at")
+
+    assert result.exit_code == 2
+    assert "file: it is a file; use a folder, or an archive that ends in .tar.gz" in result.output
 
 
 @pytest.mark.parametrize("name", ["saved.zip", "saved.tar", "saved.json"])

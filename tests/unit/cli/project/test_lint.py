@@ -233,7 +233,7 @@ def test_saved_objects_are_checked_against(folder: Path) -> None:
         ([], "Missing argument 'FILES...'"),
         (["nowhere.yaml"], "'nowhere.yaml' does not exist"),
         (["class.yaml", "--driver", "./nowhere.py"], "nowhere.py does not exist"),
-        (["class.yaml", "--from", "config.json"], "has no objects"),
+        (["class.yaml", "--from", "config.json"], "is not a saved cluster: it has none of ResourceSlice"),
         (["latin.yaml"], "is not valid UTF-8"),
     ],
 )
@@ -286,3 +286,11 @@ def test_templates_that_were_not_checked_are_always_named(tmp_path: Path, option
 
     assert lines[-1].startswith(last)
     assert sum(line.startswith("1 Helm template is not checked") for line in lines) == 1
+
+
+def test_folder_without_manifests_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("nothing to check\n")
+
+    told = lint(tmp_path, code=2).stderr
+
+    assert told.startswith(f"error: {tmp_path} has no YAML or JSON file to check; name the files, or another folder")

@@ -35,6 +35,6 @@ def test_unusable_snapshots_and_gates_are_named(kitchen: Kitchen) -> None:
     gate = kitchen.call("--from", "good.json", "--feature-gates", "Nonsense=true", code=2)
 
     assert "saved.json has Node gpu-1 twice, with different contents; remove one of them" in twice
-    assert "empty.yaml has no objects" in nothing
+    assert "empty.yaml is not a saved cluster: it has none of ResourceSlice" in nothing
     assert "--feature-gates: Nonsense is not a feature gate" in gate
     assert "Traceback" not in twice + nothing + gate

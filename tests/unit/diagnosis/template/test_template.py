@@ -143,7 +143,7 @@ def test_counters_are_placed_where_the_release_expects_them(target: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("oven: 3", "oven: Extra inputs are not permitted; a profile has name, labels, taints, allocatable, settings"),
+        ("oven: 3", "oven: unknown field; a profile has name, labels, taints, allocatable, settings"),
         ("settings: {oven: 3}", "settings.oven is not a setting of driver dra.pizza; its settings are: ovens"),
         ("settings: {ovens: many}", "--ovens (DRIVER_OVENS): "),
         ("- a", "the file: "),

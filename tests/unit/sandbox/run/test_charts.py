@@ -140,11 +140,21 @@ def test_a_folder_without_chart_is_refused(tmp_path: Path) -> None:
         parse_charts([(tmp_path, ())])
 
 
-@pytest.mark.parametrize("text", ["name: Upper", "version: 1", "[", "name: [x]"])
-def test_a_chart_without_a_valid_name_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "Chart.yaml").write_text(text)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"name: Upper", "is not a valid name of a release; correct it"),
+        (b"version: 1", "has no name; correct it"),
+        (b"", "has no name; correct it"),
+        (b"[", r"Chart\.yaml cannot be read: line 1, column"),
+        (b"\xff", r"Chart\.yaml cannot be read: byte 0 is not valid UTF-8"),
+        (b"name: [x]", "is not a valid name of a release"),
+    ],
+)
+def test_a_chart_without_a_valid_name_is_refused(tmp_path: Path, text: bytes, problem: str) -> None:
+    (tmp_path / "Chart.yaml").write_bytes(text)
 
-    with pytest.raises(ConfigurationError, match="correct it"):
+    with pytest.raises(ConfigurationError, match=problem):
         parse_charts([(tmp_path, ())])
 
 

@@ -95,7 +95,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expect", "text"),
     [
-        ("pods: {guest: {phase: Runing}}", "pods.guest.phase: Input should be 'Pending', 'Running'"),
+        ("pods: {guest: {phase: Runing}}", 'pods.guest.phase: "Runing" is not supported; did you mean "Running"?'),
         (
             "pods: {guest: {phase: Running, exit_code: 0}}",
             "pods.guest.exit_code: unknown key 'exit_code'; valid keys: phase, message, interfaces, containers",
@@ -120,10 +120,10 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
             "step: []",
             "step: unknown key 'step'; did you mean \"steps\"? valid keys: pods, claims, devices, gone, ",
         ),
-        ("steps: [{health: {pizza-0: burnt}}]", "steps[0].health.pizza-0: Input should be an object"),
+        ("steps: [{health: {pizza-0: burnt}}]", 'steps[0].health.pizza-0: must be an object, not "burnt"'),
         (
             "pods: {guest: {phase: Running, containers: {eater: {health: {lunch: ill}}}}}",
-            "Input should be 'Healthy', 'Unhealthy' or 'Unknown'",
+            '"ill" is not supported; use one of "Healthy", "Unhealthy", "Unknown"',
         ),
         (
             "steps: [{kill: {aftr: EFFECT_APPLIED}}]",
@@ -136,7 +136,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("steps: [{kill: {after: PREPARED, restart: false}}]", "steps[0].kill: after and restart: false cannot"),
         ("steps: [{kill: {}, restart: {}}]", "steps[0]: restart and kill are given: write a step for each"),
         ("steps: [{kil: {}}]", "steps[0].kil: unknown key 'kil'; did you mean \"kill\"?"),
-        ("steps: [{kill: true}]", "steps[0].kill: Input should be an object"),
+        ("steps: [{kill: true}]", "steps[0].kill: must be an object, not true"),
         ("steps: [{gone: [guest]}]", "steps[0].gone[0]: 'guest' must be <kind>/<name>"),
         (
             "steps: [{devices: {pizza-0: {attribute: {}}}}]",
@@ -145,7 +145,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
         ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
         ("namespace: {}", "there is nothing to expect"),
-        ("- a", "the file: Input should be an object"),
+        ("- a", 'the file: must be an object, not ["a"]'),
         ("pods: {", "cannot be read: line 1"),
         ("steps: [{apply: [nothing.yaml]}]", "nothing.yaml cannot be read: No such file or directory"),
         ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml cannot be read: No such file or directory"),
