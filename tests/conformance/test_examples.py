@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.charts.rendering import find_helm
 from tests.cluster.find import NotFound
-from tests.unit.charts.rendering import find_helm
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
