@@ -61,7 +61,8 @@ def find_config_problems(
         return
     seen = set()
     for detail in error.errors(include_url=False):
-        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+        context = detail.get("ctx", {})
+        if detail["type"] == "too_short" and len(detail["input"]) >= context["min_length"]:
             continue  # pydantic counts valid items only, and reports the others
         path = shorten(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES)
         problem: Problem

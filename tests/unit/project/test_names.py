@@ -129,7 +129,7 @@ def test_no_package_takes_the_place_of_a_module_that_it_needs() -> None:
     assert {name for name in modules if default_package(name.replace("_", "-")) == name} == set()
 
 
-@given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True))
+@given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True).filter(lambda it: it not in TAKEN_PROJECTS))
 def test_the_defaults_of_every_project_may_be_used(project: str) -> None:
     assert check_driver_name(default_driver(check_project_name(project)))
     package = default_package(project)
