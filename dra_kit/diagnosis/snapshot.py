@@ -430,7 +430,9 @@ def save(objects: ClusterDocuments, path: Path) -> int:
     try:
         _write(path, files)
     except OSError as error:
-        raise ConfigurationError(f"snapshot {path} cannot be written: {error.strerror or error}; use another path") from None
+        raise ConfigurationError(
+            f"snapshot {path} cannot be written: {error.strerror or error}; use another path"
+        ) from None
     return count
 
 
