@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(PROCESSES_SECONDS))
 
 
-@pytest.fixture
-def logging_restored() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def _logging_restored() -> Iterator[None]:
     """A command sets up the logging of its process, which is that of the tests here."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

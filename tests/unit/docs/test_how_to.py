@@ -14,7 +14,7 @@ from dra_kit.cli.app import cli
 from tests.unit.docs import pages
 from tests.unit.docs.test_small_examples import MIGRATION, WHY_EFFECTS, code
 
-pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("logging_restored")]
+pytestmark = pytest.mark.processes
 
 TOPICS = [
     "binding.md",

@@ -62,7 +62,6 @@ def test_each_file_finds_its_hardware(machine: Machine, driver: str, nodes: list
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("logging_restored")
 def test_the_pod_of_the_page_gets_its_adapter(kitchen: Kitchen) -> None:
     machine = Machine(kitchen.directory)
     for number, vendor in enumerate(("10c4", "0403")):

@@ -51,7 +51,6 @@ def test_a_missing_hop_is_found() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("logging_restored")
 def test_the_start_of_a_sandbox_and_a_pod_that_becomes_running(tmp_path: Path) -> None:
     start, run = TOUR["dra-kit sandbox -f FILE"], TOUR["a pod, from POST to Running"]
     order = (PIZZA / "stories" / "order-by-claim" / "order.yaml").read_text(encoding="utf-8")

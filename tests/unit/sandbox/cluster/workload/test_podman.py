@@ -282,7 +282,6 @@ def _processes_with(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["process", "podman"])
-@pytest.mark.usefixtures("logging_restored")
 def test_stories_pass_in_both_modes(image: str, mode: str) -> None:
     stories = ["order-by-claim", "shared-by-two-containers", "same-oven-temperature", "menu-changes"]
     given = [word for story in stories for word in ("--story", str(STORIES / story))]
