@@ -94,8 +94,9 @@ test-cluster: install ## run tests on a real kubelet, scheduler and containers (
 	$(BIN)/python -m $(if $(STORY),pytest -rs 'tests/cluster/test_stories.py::test_story[$(STORY)]',tests.cluster --workers $(CLUSTER_WORKERS))
 
 .PHONY: test-cluster-long
-test-cluster-long: install ## run scenarios on a real node that take minutes each
+test-cluster-long: install ## run scenarios on a real node that take minutes each, and a kubelet of another release
 	$(BIN)/python -m pytest -rs -m long tests/cluster $(if $(REPORT),--junit-xml="$(REPORT)")
+	$(BIN)/python -m tests.cluster --other-nodes
 
 .PHONY: demo
 demo: install ## watch a pod get a device, in a one-process cluster
