@@ -308,7 +308,7 @@ def kinds_on_page(desk: Desk) -> set[str]:
         return {record["kind"] for record in json.loads(answer.read())["records"]}
 
 
-def test_a_run_is_shown_on_a_page_and_recorded_in_the_project_which_is_no_change(desk: Desk) -> None:
+def test_a_run_is_shown_on_a_page_and_recorded_in_the_project_without_a_restart(desk: Desk) -> None:
     desk.order("guest")
     desk.start("pizzeria.py", "-f", "order.yaml", "--record", "run.jsonl", "--ui").until(RUNS)
     assert {"DriverServing", "DriverLogged", "CallEnded"} <= kinds_on_page(desk)
