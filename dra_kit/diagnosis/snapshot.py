@@ -454,9 +454,8 @@ def check_destination(path: Path) -> None:
             )
     if not path.is_dir() and not path.name.endswith(ARCHIVES) and (path.exists() or path.suffix in _OTHER_FILES):
         what = f"{path.suffix} is not a kind of snapshot" if path.suffix in _OTHER_FILES else "it is a file"
-        raise ConfigurationError(
-            f"snapshot {path}: {what}; use a folder, or an archive that ends in {' or '.join(ARCHIVES)}"
-        )
+        remedy = f"use a folder, or an archive that ends in {' or '.join(ARCHIVES)}"
+        raise ConfigurationError(f"snapshot {path}: {what}; {remedy}")
 
 
 def _write(path: Path, files: Mapping[str, str]) -> None:
