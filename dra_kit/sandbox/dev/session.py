@@ -47,6 +47,9 @@ _BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AT_ONCE: Final = 1.0
 _OF_ITSELF: Final = 3
 """A non-code file that changes so often within a second of a start is written by the driver itself."""
+_WRITE_ELSEWHERE: Final = (
+    "give the driver a setting with a path below {directory}, its node's directory, and write there"
+)
 
 
 class FilesChanged(Struct, frozen=True):
@@ -279,18 +282,13 @@ class DevSession:
             return False
         if path.resolve() in self._written:
             if path not in self._at_once:
-                self._log(
-                    f"{path} is written by the driver; it is not watched: have the driver write below {{directory}}"
-                )
+                self._log(f"{path} is written by the driver; it is not watched: {_WRITE_ELSEWHERE}")
             self._at_once[path] = _OF_ITSELF
             return True
         if self._at_once[path] < _OF_ITSELF:
             self._at_once[path] = self._at_once[path] + 1 if time.monotonic() - self._started < _AT_ONCE else 0
             if self._at_once[path] == _OF_ITSELF:
-                self._log(
-                    f"{path} changes whenever the driver starts; it is not watched any more: "
-                    "have the driver write below {directory}"
-                )
+                self._log(f"{path} changes whenever the driver starts; it is not watched any more: {_WRITE_ELSEWHERE}")
         return self._at_once[path] >= _OF_ITSELF
 
     async def _replace(self, sandbox: Sandbox, updates: RollingUpdater, why: str) -> None:

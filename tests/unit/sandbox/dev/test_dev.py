@@ -219,8 +219,9 @@ WRITES = """\
     async def discover(self):
         state = Path(__file__).parent / "state"
         for number in itertools.count():
-            (state / "new").write_text(str(number))
-            (state / "new").rename(state / "degrees")
+            new = state / f"new-{os.getpid()}"  # the process of the next code writes beside this one
+            new.write_text(str(number))
+            new.rename(state / "degrees")
             yield [dra.Device(name=f"pizza-{i}", attributes={"dough": "pan"}) for i in range(2)]
             await asyncio.sleep(0.1)
 """
@@ -230,9 +231,11 @@ def test_files_that_the_driver_writes_do_not_restart_it(desk: Desk) -> None:
     (desk.project / "state").mkdir()
     discover = DRIVER[DRIVER.index("    def discover") : DRIVER.index("\n\nclass Waiter")]
     desk.edit(discover, WRITES)
-    desk.edit("import dra_kit as dra\n", "import asyncio, itertools\nfrom pathlib import Path\nimport dra_kit as dra\n")
+    desk.edit(
+        "import dra_kit as dra\n", "import asyncio, itertools, os\nfrom pathlib import Path\nimport dra_kit as dra\n"
+    )
     with desk.start("./pizzeria.py"):
-        desk.until("degrees is written by the driver; it is not watched")
+        desk.until("degrees is written by the driver; it is not watched: give the driver a setting with a path")
         desk.edit('"gouda"', '"edam"')
         desk.until("pizzeria.py: the driver serves after")
         assert desk.end() == 0
