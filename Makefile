@@ -87,16 +87,16 @@ first-hour: install ## record a timed transcript: from the wheel to a new driver
 	$(BIN)/python -m tests.scaffold.first_hour
 
 # separate from WORKERS, because these tests mostly wait
-CLUSTER_WORKERS ?= 3
+CLUSTER_WORKERS ?= 4
 
 .PHONY: test-cluster
 test-cluster: install ## run tests on a real kubelet, scheduler and containers (STORY=name for one story, CLUSTER_WORKERS=n)
 	$(BIN)/python -m $(if $(STORY),pytest -rs 'tests/cluster/test_stories.py::test_story[$(STORY)]',tests.cluster --workers $(CLUSTER_WORKERS))
 
 .PHONY: test-cluster-long
-test-cluster-long: install ## run scenarios on a real node that take minutes each, and a kubelet of another release
+test-cluster-long: install ## run what takes minutes each on a real node, and the rest of the tests on other releases
 	$(BIN)/python -m pytest -rs -m long tests/cluster $(if $(REPORT),--junit-xml="$(REPORT)")
-	$(BIN)/python -m tests.cluster --other-nodes
+	$(BIN)/python -m tests.cluster --other-releases
 
 .PHONY: demo
 demo: install ## watch a pod get a device, in a one-process cluster

@@ -1,11 +1,18 @@
 """Runs the tests of a real cluster, several modules at a time, since they wait more than they work.
 
-    python -m tests.cluster [--workers N] [--without-node | --other-nodes]
+    python -m tests.cluster [--workers N] [--without-node | --other-releases]
 
-Modules of a node share one Kubernetes. Then come the tests that need the node to themselves (marker ``alone``). Beside
-all of these, a process runs the modules that need no node, on control planes of their own: one of the tool's release,
-and then one of each other release (``--without-node`` runs only these). ``--other-nodes`` runs the kubelet's modules on
-a node of another release instead. What pytest prints of a module is printed when it is over.
+What makes a difference to each change runs here; ``make test-cluster-long`` runs the rest:
+
+- Modules of a node share one Kubernetes. Then come the tests that need the node to themselves (marker ``alone``).
+- Beside all of these, a process runs the modules that need no node, on control planes of their own: all of them on one
+  of the tool's release, and then, on one of each other release, the tests whose answer depends on the release
+  (``--without-node`` runs only these).
+- ``--other-releases`` runs what is left out for other releases instead: the kubelet's modules on a node, and on control
+  planes the tests whose answer is the same on any release (marker ``any_release``).
+- Tests with the marker ``long`` run by ``pytest -m long tests/cluster``.
+
+What pytest prints of a module is printed when it is over.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,23 +34,25 @@ from tests.cluster.plane import Plane, start
 HERE: Final = Path(__file__).parent
 NO_TESTS: Final = 5
 """pytest's exit code where no test is selected."""
-LONGEST: Final = ("test_deployed.py", "test_end.py", "test_gpu.py", "test_new_project.py")
-"""Modules that begin first, so that none of them is the last one to run."""
 CONTROL_PLANE: Final = {
     "test_chart_options.py", "test_config_policy.py", "test_confirmation_policy.py", "test_drain.py", "test_find.py",
-    "test_rbac.py", "test_releases.py", "test_status_policy.py", "test_token_reach.py", "test_upgrade_command.py",
-    "test_webhook.py", "test_webhook_certificate.py",
+    "test_handover.py", "test_rbac.py", "test_releases.py", "test_status_policy.py", "test_token_reach.py",
+    "test_upgrade_command.py", "test_webhook.py", "test_webhook_certificate.py",
 }  # fmt: skip
-"""Modules that need no node. Some of them store Nodes, for which the DaemonSets of other tests would wait."""
-KITCHEN: Final = {
-    "test_check.py", "test_conformance.py", "test_controller.py", "test_one_command.py", "test_stories.py",
-}  # fmt: skip
-"""Modules whose tests are about the driver kitchen.pizza.example on a node: they run one after the other."""
+"""Modules that need no node. Some store Nodes, for which the DaemonSets of other tests would wait, and one has a
+controller of its own for the driver kitchen.pizza.example."""
+FIRST: Final = (
+    {"test_check.py", "test_conformance.py", "test_controller.py", "test_one_command.py", "test_stories.py"},
+    {"test_gpu.py"}, {"test_deployed.py"}, {"test_new_project.py"}, {"test_end.py"},
+    {"test_cni.py", "test_conformance_here.py"},
+)  # fmt: skip
+"""Modules of a node that begin first, in this order, so that no long one is the last to run. Those in one set run one
+after the other: their tests are about the same driver, kitchen.pizza.example or nic.example.com."""
 OTHER_RELEASES: Final = ("1.34", "1.38")
 """Releases besides that of the tool whose control planes run :data:`CONTROL_PLANE`."""
 OTHER_NODES: Final = ("1.38",)
 """Releases besides that of the tool whose nodes run :data:`KUBELET`."""
-KUBELET: Final = {"test_check.py", "test_conformance.py", "test_stories.py"}
+KUBELET: Final = {"test_check.py", "test_conformance.py", "test_conformance_here.py", "test_stories.py"}
 """Modules of a node that another kubelet or scheduler could answer otherwise."""
 _printing = threading.Lock()
 
@@ -51,24 +60,24 @@ _printing = threading.Lock()
 def main() -> int:
     """Run the tests, and return the exit code: 0 where some passed or were skipped, and none failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("--workers", type=int, default=3, help="modules of the node at a time")
+    parser.add_argument("--workers", type=int, default=4, help="modules of the node at a time")
     parser.add_argument("--without-node", action="store_true", help="only the modules that need no node")
-    parser.add_argument("--other-nodes", action="store_true", help="only kubelets of other releases")
+    parser.add_argument("--other-releases", action="store_true", help="only what is left out for other releases")
     options = parser.parse_args()
     try:
         found = find()
     except NotFound:  # pytest's header says so, and each test is skipped
         return _pytest("not long", [HERE], {})
     if found.tool is None or found.running is not None or not found.node:
-        if options.other_nodes:
-            print(f"SKIPPED: kubelets of other releases are NOT tested: {found.why} cannot start them", flush=True)
+        if options.other_releases:
+            print(f"SKIPPED: other releases are NOT tested: {found.why} cannot start them", flush=True)
             return 0
         return _pytest("not long", [HERE], {})
-    if options.other_nodes:
-        modules = sorted(HERE / name for name in KUBELET)
-        return _summarized({_on_release(release, found, "not long and not alone", modules) for release in OTHER_NODES})
+    if options.other_releases:
+        codes = {_on_release(release, found, "not long and not alone", KUBELET) for release in OTHER_NODES}
+        return _summarized(codes | _on_control_planes(found, "not long and any_release"))
     if options.without_node:
-        return _summarized(_on_control_planes(replace(found, node=False)))
+        return _summarized(_on_control_planes(found, "not long and not any_release", own=True))
     beside = subprocess.Popen([sys.executable, "-m", "tests.cluster", "--without-node"])
     try:
         codes = _on_nodes(found, options.workers)
@@ -97,15 +106,26 @@ def _on_nodes(found: Found, parallel: int) -> set[int]:
     return codes
 
 
-def _on_control_planes(found: Found) -> set[int]:
-    """Run the modules that need no node, on one release after the other; return pytest's exit codes."""
-    modules = sorted(HERE / name for name in CONTROL_PLANE)
-    with start(found) as plane:
-        codes = {_pytest("not long", modules, _environment(plane))}
-    return codes | {_on_release(release, found, "not long", modules) for release in OTHER_RELEASES}
+def _on_control_planes(found: Found, markers: str, *, own: bool = False) -> set[int]:
+    """Run tests that need no node, on one release after the other; return pytest's exit codes.
+
+    Args:
+        found: what to start.
+        markers: of the tests on other releases than the tool's.
+        own: all tests run first on the tool's release.
+    """
+    found, codes = replace(found, node=False), set[int]()
+    if own:
+        with start(found) as plane:
+            codes = {_pytest("not long", _paths(CONTROL_PLANE), _environment(plane))}
+    return codes | {_on_release(release, found, markers, CONTROL_PLANE) for release in OTHER_RELEASES}
 
 
-def _on_release(release: str, found: Found, markers: str, modules: Sequence[Path]) -> int:
+def _paths(names: Iterable[str]) -> list[Path]:
+    return sorted(HERE / name for name in names)
+
+
+def _on_release(release: str, found: Found, markers: str, names: Iterable[str]) -> int:
     """Run modules on a cluster of that release, if the tool has it; return pytest's exit code."""
     assert found.tool is not None
     if reason := lacks_release(found.tool, release):
@@ -113,15 +133,14 @@ def _on_release(release: str, found: Found, markers: str, modules: Sequence[Path
         return NO_TESTS
     print(f"Kubernetes {release}, {'with' if found.node else 'without'} a node:", flush=True)
     with start(found, ["--release", release]) as plane:
-        return _pytest(markers, modules, _environment(plane))
+        return _pytest(markers, _paths(names), _environment(plane))
 
 
 def _groups() -> Iterator[list[Path]]:
-    """Yield the modules of a node, as they can run at the same time; the longest first."""
-    modules = {path.name: path for path in sorted(HERE.rglob("test_*.py")) if path.name not in CONTROL_PLANE | KITCHEN}
-    for name in LONGEST:
-        yield [modules.pop(name)]
-    yield sorted(HERE / name for name in KITCHEN)
+    """Yield the modules of a node, as they can run at the same time."""
+    modules = {path.name: path for path in sorted(HERE.rglob("test_*.py")) if path.name not in CONTROL_PLANE}
+    for names in FIRST:
+        yield [modules.pop(name) for name in sorted(names)]
     for path in modules.values():
         yield [path]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,12 +66,24 @@ def node_plane(plane: Plane) -> Plane:
 
 
 @pytest.fixture(scope="session")
-def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image of examples/pizza-driver, on the node; one of the processes of a run builds it for all of them."""
-    run = Path(os.environ.get("DRA_KIT_CLUSTER_RUN") or tmp_path_factory.mktemp("run"))
-    loaded = run / "pizza-image"
-    with (run / "pizza-image.lock").open("w") as lock:
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For files that all processes of a run share."""
+    return Path(os.environ.get("DRA_KIT_CLUSTER_RUN") or tmp_path_factory.mktemp("run"))
+
+
+@contextmanager
+def one_at_a_time(file: Path) -> Iterator[None]:
+    """Wait until no other process of the run is in such a context of the file."""
+    with file.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def pizza_image(node_plane: Plane, run_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image of examples/pizza-driver, on the node; one of the processes of a run builds it for all of them."""
+    loaded = run_directory / "pizza-image"
+    with one_at_a_time(run_directory / "pizza-image.lock"):
         if not loaded.exists():
             try:
                 image = load_image(find.find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
@@ -78,6 +91,13 @@ def pizza_image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> 
                 pytest.skip(str(error))
             loaded.write_text(image, encoding="utf-8")
         return loaded.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def judging(run_directory: Path) -> Iterator[None]:
+    """One ``dra-kit conformance`` at a time, since tests look for what any run has left."""
+    with one_at_a_time(run_directory / "conformance.lock"):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,8 @@ BUILD_TOOLS = ("buildah", "debootstrap")
 PROJECT = REPOSITORY / "examples" / "pizza-driver"
 BUILD = ("--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--build-arg", "NO_INDEX=1")
 """Flags of ``buildah build``: nothing is downloaded."""
+PINS = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
+"""What the build of any project needs."""
 
 
 class CannotBuild(Exception):
@@ -106,12 +108,12 @@ def load_built(found: Found, state: Path, built: str, name: str, directory: Path
 
 def fill_wheelhouse(wheelhouse: Path, more: Sequence[str] = ()) -> None:
     """What the build of a project would download otherwise, for the base image's Python, and dra-kit itself."""
-    pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
+    # the other ones separately, so that drivers with and without them share the downloads
+    shutil.copytree(_downloaded(PINS), wheelhouse, copy_function=os.link, dirs_exist_ok=True)
     if more:
-        wheelhouse.mkdir()
-        pins.append(wheelhouse / "more.txt")
-        pins[-1].write_text(_pinned(more), encoding="utf-8")
-    shutil.copytree(_downloaded(pins), wheelhouse, copy_function=os.link, dirs_exist_ok=True)
+        pins = wheelhouse / "more.txt"
+        pins.write_text(_pinned(more), encoding="utf-8")
+        shutil.copytree(_downloaded([pins]), wheelhouse, copy_function=os.link, dirs_exist_ok=True)
     run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
         "--wheel-dir", wheelhouse, REPOSITORY,

@@ -23,15 +23,13 @@ from tests.cluster.restaurant import Order, Restaurant, served_throughout
 
 CONTROLLER_STORY = Path(__file__).with_name("controller_events")
 ONE_STORY = STORIES / "order-by-claim"
-GUESTS = 20
+FEW, MANY = 4, 20
 A_LOT = """pizzas:
   - {name: calzone, count: 16, dough: thin, sauce: tomato, cheese: mozzarella, slices: 8}
   - {name: marinara, count: 16, dough: thin, sauce: tomato, cheese: none, slices: 8}
 """
-HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
-    "image-that-does-not-exist": {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}},
-    "driver-that-does-not-start": {"target": "pizza_driver.driver:of_tomorrow"},
-}
+IMAGE_THAT_DOES_NOT_EXIST: Mapping[str, Any] = {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}}
+DRIVER_THAT_DOES_NOT_START: Mapping[str, Any] = {"target": "pizza_driver.driver:of_tomorrow"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +63,10 @@ async def test_story(story: Path, cluster: RealCluster, tmp_path: Path) -> None:
     await tell(story, cluster, tmp_path)
 
 
-async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(driver: Deployed, cluster: RealCluster) -> None:
+@pytest.mark.parametrize("guests", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
+async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(
+    guests: int, driver: Deployed, cluster: RealCluster
+) -> None:
     (former,) = driver.release.pods("node")
     before, offered = set(await cluster.node_state()), set(await asyncio.to_thread(driver.devices))
     menu = await cluster.replace_file("menu", A_LOT)
@@ -76,10 +77,10 @@ async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(driver: Dep
         await asyncio.to_thread(driver.release.rolled_out, "deployment", "controller")
 
     try:
-        await asyncio.to_thread(wait_until, "a lot of pizzas", lambda: len(driver.devices()) > GUESTS)
+        await asyncio.to_thread(wait_until, "a lot of pizzas", lambda: len(driver.devices()) > MANY)
         async with Restaurant.open(cluster.client, Order(renamed_class("pizza", driver.name))) as restaurant:
             await restaurant.seat("regular")
-            failures = await served_throughout(restaurant, GUESTS, roll)
+            failures = await served_throughout(restaurant, guests, roll)
             kept = set(await cluster.node_state()) - before
             await restaurant.leave("regular")
     finally:
@@ -104,7 +105,13 @@ def upgraded(driver: Deployed) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("changes", HOW_A_ROLLOUT_FAILS.values(), ids=HOW_A_ROLLOUT_FAILS.keys())
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(IMAGE_THAT_DOES_NOT_EXIST, id="image-that-does-not-exist", marks=pytest.mark.long),
+        pytest.param(DRIVER_THAT_DOES_NOT_START, id="driver-that-does-not-start"),
+    ],
+)
 async def test_a_failed_rollout_leaves_the_old_one_serving_and_can_be_taken_back(
     changes: Mapping[str, Any], driver: Deployed, cluster: RealCluster, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from tests.cluster.release import Release, release
 DRIVER = "draining.pizza.example"
 FIRST, SECOND = "draining-a", "draining-b"
 LABEL = "kitchen.pizza.example/draining"
+pytestmark = pytest.mark.any_release  # it reads pods, nodes and DaemonSets only
 
 
 def wanted_node(pod: Any) -> str:

@@ -47,6 +47,7 @@ def pods(plane: Plane, name: str) -> list[Any]:
     return items
 
 
+@pytest.mark.long
 def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, pizza_image: str) -> None:
     with deployed(node_plane, pizza_image, "guarded.pizza.example") as driver, guest(driver) as name:
         with pytest.raises(PlaneError):
@@ -60,6 +61,7 @@ def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, pizza
         driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
 
 
+@pytest.mark.long
 def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, pizza_image: str) -> None:
     with deployed(node_plane, pizza_image, "retired.pizza.example") as driver:
         cold = heat(driver)
@@ -122,6 +124,7 @@ def explained(plane: Plane, pod: str, folder: Path) -> tuple[int, str]:
     return result.returncode, " ".join(result.stdout.split())
 
 
+@pytest.mark.long
 def test_explain_names_the_driver_that_a_terminating_pod_waits_for(
     node_plane: Plane, pizza_image: str, tmp_path: Path
 ) -> None:
@@ -182,6 +185,7 @@ def test_the_documented_commands_leave_nothing_on_the_node(node_plane: Plane, pi
         assert heat(driver) == cold
 
 
+@pytest.mark.long
 def test_the_uninstall_waits_for_the_nodes_where_nothing_else_does(
     node_plane: Plane, pizza_image: str, tmp_path: Path
 ) -> None:
@@ -210,6 +214,7 @@ def ghost(plane: Plane) -> Iterator[None]:
         plane.kubectl("delete", "node", GHOST)
 
 
+@pytest.mark.long
 @pytest.mark.alone
 def test_a_node_that_does_not_confirm_is_named_and_may_be_skipped(
     node_plane: Plane, pizza_image: str, tmp_path: Path

@@ -9,6 +9,8 @@ import pytest
 from tests.cluster.find import CONTROL_PLANE, NotFound, find
 from tests.cluster.plane import remove_leftovers
 
+pytestmark = pytest.mark.any_release  # nothing is started
+
 
 @pytest.fixture
 def tool(tmp_path: Path) -> Path:

@@ -120,6 +120,7 @@ def cards(node_plane: Plane) -> Iterator[NetworkCards]:
         yield cards
 
 
+@pytest.mark.long
 def test_one_command_is_all_that_a_cluster_needs(node_plane: Plane, image: str) -> None:
     command = "helm install gpu charts/dra-driver -f examples/gpu-driver/values.yaml"
     # the GPUs are fake
@@ -153,6 +154,7 @@ def written_outside_mounts(folder: Path) -> int:
     return sum(status.st_blocks * 512 for status in found if status.st_dev == folder.lstat().st_dev)
 
 
+@pytest.mark.long
 def test_root_in_a_client_of_mps_fills_and_leaves_nothing_but_its_own(node: GpuNode) -> None:
     node.pretend(FakeGpus("a100-40gb", {"mps_shm_size": "64Mi"}))
     with mps_clients(node) as clients:

@@ -23,7 +23,7 @@ GIVEN = {
     "unguarded-driver": "DEVICE_0_MODE=fast",
 }
 """What the container of the demo has: of each kind without a reference driver, and without a webhook."""
-ALWAYS = {"simple-driver", "partitionable-driver"}
+ALWAYS = {"simple-driver"}
 KINDS = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in GIVEN]
 
 

@@ -35,13 +35,21 @@ NULLS = merged(
     {"monitoring": None, "networkPolicy": None},
 )
 """All that a values file can set to null."""
+pytestmark = pytest.mark.any_release  # helm decides how values are reused
+
+
+@pytest.fixture(scope="module")
+def in_namespace(helm_plane: Plane) -> Iterator[Plane]:
+    """The plane with the namespace, one for all tests: it takes Kubernetes at least five seconds to delete one."""
+    helm_plane.kubectl("create", "namespace", NAMESPACE)
+    yield helm_plane
+    helm_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture
-def folder(helm_plane: Plane, tmp_path: Path) -> Iterator[Path]:
-    """Where a reader is: with a certificate, in a cluster with the namespace."""
-    plane = helm_plane
-    plane.kubectl("create", "namespace", NAMESPACE)
+def folder(in_namespace: Plane, tmp_path: Path) -> Iterator[Path]:
+    """Where a reader is: with a certificate, in a cluster with the namespace and without the release."""
+    plane = in_namespace
     key = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=pizza-webhook -keyout tls.key -out tls.crt"
     assert run_command(plane, key, tmp_path).returncode == 0
     with tarfile.open(OLD_CHART) as archive:
@@ -49,8 +57,9 @@ def folder(helm_plane: Plane, tmp_path: Path) -> Iterator[Path]:
     try:
         yield tmp_path
     finally:
-        run_command(plane, f"helm uninstall {RELEASE} -n {NAMESPACE} --no-hooks --ignore-not-found --wait", tmp_path)
-        plane.kubectl("delete", "namespace", NAMESPACE)
+        removal = f"helm uninstall {RELEASE} -n {NAMESPACE} --no-hooks --ignore-not-found --wait"
+        removed = run_command(plane, removal, tmp_path)
+    assert removed.returncode == 0, removed.stderr
 
 
 def install(plane: Plane, folder: Path, chart: Path, given: Mapping[str, Any]) -> None:
