@@ -45,6 +45,7 @@ FIRST: Final = (
     {"test_check.py", "test_conformance.py", "test_controller.py", "test_one_command.py", "test_stories.py"},
     {"test_gpu.py"}, {"test_deployed.py"}, {"test_new_project.py"}, {"test_end.py"},
     {"test_cni.py", "test_conformance_here.py"},
+    {"test_standing_update.py"}, {"test_pod_hooks.py"}, {"test_for_the_cluster.py"},
 )  # fmt: skip
 """Modules of a node that begin first, in this order, so that no long one is the last to run. Those in one set run one
 after the other: their tests are about the same driver, kitchen.pizza.example or nic.example.com."""

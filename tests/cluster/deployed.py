@@ -21,6 +21,8 @@ from tests.support.files import files_below
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 DEADLINE_SECONDS = 180
+POLL_SECONDS = 0.5
+"""A look by kubectl takes a tenth of a second of a processor, which others wait for."""
 _CODE_DIR = "/etc/kitchen"
 _CODE = """
 import dra_kit as dra
@@ -108,7 +110,7 @@ def wait_until(what: str, ready: Callable[[], object]) -> None:
     Raises:
         AssertionError: it is not, in the end.
     """
-    until(what, ready, within=DEADLINE_SECONDS)
+    until(what, ready, within=DEADLINE_SECONDS, longest_poll=POLL_SECONDS)
 
 
 def wait_for(question: Callable[[], object], answer: object) -> None:
@@ -117,7 +119,7 @@ def wait_for(question: Callable[[], object], answer: object) -> None:
     Raises:
         AssertionError: it has another one, in the end.
     """
-    until(f"{answer}", lambda: question() == answer, lambda: f"it is {question()}", DEADLINE_SECONDS)
+    until(f"{answer}", lambda: question() == answer, lambda: f"it is {question()}", DEADLINE_SECONDS, POLL_SECONDS)
 
 
 def _code(name: str, namespace: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Running:
                 raise ProcessFailed(f"{what}: {self.process.args!r} ended with {code}\n{self.tail()}")
             if time.monotonic() > end:
                 raise ProcessFailed(f"{what}: not within {DEADLINE_SECONDS} s\n{self.tail()}")
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def tail(self) -> str:
         """The last lines of its log."""

@@ -1,4 +1,4 @@
-"""Replicas of the controller role that replace each other under load: every Event is told once."""
+"""Replicas of the controller role that replace each other under load: each Event is created once."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from pathlib import Path
 PATIENCE = 120.0
 """Seconds until every expected state is reached, even on a busy machine; the kubelet retries after 10."""
 _SHORTEST_POLL = 0.02
-_LONGEST_POLL = 0.2
+LONGEST_POLL = 0.2
+"""Seconds between two looks, at most."""
 
 
 class Switches:
@@ -41,7 +42,11 @@ class Switches:
 
 
 def until(
-    what: str, ready: Callable[[], object], problem: Callable[[], str] = lambda: "", within: float = PATIENCE
+    what: str,
+    ready: Callable[[], object],
+    problem: Callable[[], str] = lambda: "",
+    within: float = PATIENCE,
+    longest_poll: float = LONGEST_POLL,
 ) -> None:
     """Wait until something is true.
 
@@ -53,4 +58,4 @@ def until(
     while not ready():
         assert time.monotonic() < end, f"{what}: not within {within:g} s; {problem()}"
         time.sleep(pause)
-        pause = min(pause * 2, _LONGEST_POLL)
+        pause = min(pause * 2, longest_poll)
