@@ -72,7 +72,7 @@ async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(
     menu = await cluster.replace_file("menu", A_LOT)
 
     async def roll() -> None:
-        await asyncio.to_thread(driver.release.apply, upgraded(driver))
+        await asyncio.to_thread(driver.release.apply, upgraded(driver, f"with-{guests}-guests"))
         await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
         await asyncio.to_thread(driver.release.rolled_out, "deployment", "controller")
 
@@ -98,11 +98,10 @@ async def test_an_upgrade_with_claims_coming_and_going_loses_nothing(
     assert set(await cluster.node_state()) == before
 
 
-def upgraded(driver: Deployed) -> dict[str, Any]:
-    """Values with which every role gets new pods."""
-    return {
-        role: {**driver.release.values[role], "podAnnotations": {"upgraded": "yes"}} for role in ("node", "controller")
-    }
+def upgraded(driver: Deployed, version: str) -> dict[str, Any]:
+    """Values with which every role gets new pods, if it has not had this version."""
+    annotations = {"podAnnotations": {"upgraded": version}}
+    return {role: {**driver.release.values[role], **annotations} for role in ("node", "controller")}
 
 
 @pytest.mark.parametrize(
