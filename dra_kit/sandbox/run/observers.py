@@ -29,6 +29,7 @@ from dra_kit.sandbox.stories.manifests import Manifest, apply_files, in_order
 from dra_kit.sandbox.stories.namespace import CreatedObject
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver
 from dra_kit.sandbox.stories.story import Story, StoryStep
+from dra_kit.sandbox.stories.verdict import Mismatch
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems
@@ -268,6 +269,13 @@ class FolderObserver(RunObserver):
         self._shown.timeline.append(StoryBegan(story=story.name, namespace=namespace))
 
     @override
+    def unmet(self, where: str, mismatches: Sequence[Mismatch], seconds: float) -> None:
+        self._shown.feed.poll()
+        self._view.entry(f"{where} waits, up to {seconds:g} s in all (--timeout), for:", fg="yellow")
+        texts = [line for mismatch in mismatches[:_UNMET] for line in str(mismatch).splitlines()]
+        self._view.details([*texts, *_rest(len(mismatches), _UNMET)])
+
+    @override
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         self._shown.feed.poll()
         self._view.entry("everything is as the story expects", fg="green")
@@ -284,6 +292,8 @@ class FolderObserver(RunObserver):
         await self._keep()
 
 
+_UNMET: Final = 10
+"""Expectations that are listed while a step waits for them."""
 _NAMED: Final = 40
 """Pods that are listed with their devices."""
 _EXPLAINED: Final = 10

@@ -96,6 +96,7 @@ class SandboxSession:
         self._drivers = drivers
         self._charts = parse_charts(task.charts)
         self._installed: list[tuple[ChartInstaller, InstalledChart]] = []
+        self._unregistered: list[tuple[ChartInstaller, InstalledChart, ChartRegistrations]] = []
         self._settings = replace(settings, charts=tuple(chart.name for chart in self._charts))
         self._task = task
         self._view = view
@@ -238,6 +239,22 @@ class SandboxSession:
         elif not self._task.stories or self._task.keep:
             self._ready(sandbox)
             await self._last(sandbox)
+        self._judge_registrations(sandbox)
+
+    def _judge_registrations(self, sandbox: Sandbox) -> None:
+        """Fail the run if a program or the driver of a chart was not ready in time, and still is not.
+
+        Without files and stories, there is no verdict: its user may still be at work on the program.
+        """
+        if not (self._task.files or self._task.stories):
+            return
+        texts = [*sandbox.never_ready]
+        for installer, installed, registrations in self._unregistered:
+            found = registrations.never_registered(installer.pods(installed))
+            texts += [f"chart {installed.chart.name}: {text}" for text in found]
+        for text in texts:
+            self._view.entry(text, bold=True, fg="red")
+        self._shown.failures.extend(texts)
 
     async def _install(self, sandbox: Sandbox, chart: Chart) -> None:
         """Install a chart, wait until its pods are ready and its driver is registered, and show what is not."""
@@ -252,8 +269,11 @@ class SandboxSession:
         self._view.details(f"{kind} is not served here: left out" for kind in installed.skipped)
         lacking = await installer.ready(installed, self._task.timeout)
         if not lacking:
-            for text in await registrations.missing(installer.pods(installed)):
+            missing = await registrations.missing(installer.pods(installed))
+            for text in missing:
                 self._view.entry(f"chart {chart.name}: {text}", fg="yellow")
+            if missing:
+                self._unregistered.append((installer, installed, registrations))
             lacking = installer.lacking(installed)  # a container may have exited since
         if lacking:
             self._view.entry(f"chart {chart.name} is not ready", bold=True, fg="red")
@@ -317,6 +337,7 @@ class SandboxSession:
 
     async def _last(self, sandbox: Sandbox) -> None:
         """Wait until the run is interrupted."""
+        self._judge_registrations(sandbox)
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
         if sandbox.nodes and not (sandbox.drivers or sandbox.programs):
