@@ -339,7 +339,8 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     that wait, of the saved cluster and of -f, have a place; 1: one has none.
 
     Exit code 0: every pod of -f succeeded, or is ready if it never exits, and every story passed; 1: a pod or a story
-    failed, or a program or chart never registered its driver; 2: the driver or a manifest is invalid. With neither -f nor --story, everything runs until Ctrl-C.
+    failed, or a program or chart never registered its driver; 2: the driver or a manifest is invalid. With neither -f
+    nor --story, everything runs until Ctrl-C.
 
     \b
       dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
