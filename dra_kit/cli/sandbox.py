@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from dra_kit.cli.app import CUT_OFF, INTERRUPTED
 from dra_kit.cli.options import (
     LOG_LEVELS,
+    ContainerRuntimes,
     NewFile,
     TargetCommand,
     complete_target,
@@ -285,7 +286,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "--containers",
     default="process",
     show_default=True,
-    type=click.Choice(["process", "podman"]),
+    type=ContainerRuntimes(),
     help="run containers as processes, or have podman run them in their images",
 )
 @click.option(
