@@ -164,14 +164,14 @@ def conformance(
         verdict = asyncio.run(judgement)
     except KeyboardInterrupt:
         verdict = progress.interrupted()
-    for line in report.render_summary(verdict):
-        click.echo(line)
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_json(verdict), indent=2) + "\n", encoding="utf-8")
     if junit_file is not None:
         junit_file.write_text(report.to_junit(verdict), encoding="utf-8")
     if html_file is not None:
         html_file.write_text(report.to_html(verdict), encoding="utf-8")
+    for line in report.render_summary(verdict):
+        click.echo(line)
     if verdict.interrupted:
         raise KeyboardInterrupt
     ctx.exit(0 if verdict.conforms else 1)

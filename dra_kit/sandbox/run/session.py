@@ -242,7 +242,7 @@ class SandboxSession:
     def _judge_registrations(self, sandbox: Sandbox) -> None:
         """Fail the run if a program or the driver of a chart was not ready in time, and still is not.
 
-        Without files and stories, there is no verdict: its user may still be at work on the program.
+        Without files and stories nothing is judged: the user may still be at work on the program.
         """
         if not (self._task.files or self._task.stories):
             return
