@@ -239,6 +239,7 @@ class _Run:
         self._settings = settings
         self._progress = progress
         self._given_up = ""
+        self._has_registered = False
         self._cause_shown = False
 
     async def run(self, checks: Sequence[ConformanceCheck]) -> ConformanceReport:
@@ -259,6 +260,7 @@ class _Run:
             status = CheckStatus.FAILED if check.id == "R1" else CheckStatus.BLOCKED
             evidence = self._given_up.splitlines() if first else ["the driver does not register: see the first check"]
             return CheckOutcome(check, status, evidence, time.monotonic() - started)
+        self._has_registered = True
         self._progress.identified(escape_unprintable(self._bench.driver))
         status, evidence = await judged(FUNCTIONS[check.id](self._bench), self._bench.last_output)
         try:
@@ -279,24 +281,20 @@ class _Run:
                 await bench.register()
         except CheckBlocked as first:
             if not bench.subject.can_start:
-                self._require_socket()
+                if not (self._has_registered or bench.kubelet.sockets()):
+                    raise self._not_started() from None
                 self._given_up = str(first)
                 return
             await self._start_over(str(first))
 
-    def _require_socket(self) -> None:
-        """Check that others have started a driver that can be judged.
-
-        Raises:
-            ConfigurationError: no driver has created a socket.
-        """
+    def _not_started(self) -> ConfigurationError:
+        """Return the error that others have not started a driver."""
         places = self._bench.places
-        if not (self._bench.kubelet.sockets() or self._bench.driver):
-            raise ConfigurationError(
-                f"--socket-dir {places.root}: no driver has created a socket in {places.registry} within "
-                f"{self._settings.profile.start_within:g} s; start it with KUBECONFIG={places.kubeconfig} while this "
-                "command waits, or set startWithin in the file of --profile to more seconds"
-            )
+        return ConfigurationError(
+            f"--socket-dir {places.root}: no driver has created a socket in {places.registry} within "
+            f"{self._settings.profile.start_within:g} s; start it with KUBECONFIG={places.kubeconfig} while this "
+            "command waits, or set startWithin in the file of --profile to more seconds"
+        )
 
     async def _start_over(self, reason: str) -> None:
         """Start the driver on a node without its leftovers; give up if it does not register then either."""

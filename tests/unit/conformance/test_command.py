@@ -212,7 +212,7 @@ async def test_folder_of_sockets_that_cannot_be_created_is_reported(tmp_path: Pa
 
 
 async def test_folder_in_which_no_driver_starts_is_reported_with_the_limit(short_directory: Path) -> None:
-    settings = msgspec.structs.replace(unstarted(short_directory), profile=DriverProfile(start_within=0.01))
+    settings = msgspec.structs.replace(unstarted(short_directory), profile=DriverProfile(driver="a", start_within=0.01))
     with pytest.raises(ConfigurationError) as caught:
         await judge(settings)
     place = short_directory
@@ -228,7 +228,8 @@ async def test_folder_in_which_no_driver_starts_is_reported_with_the_limit(short
 def test_interrupted_run_writes_the_reports_of_what_was_judged(tmp_path: Path) -> None:
     words = shlex.join([sys.executable, "-m", conformance_driver.__name__, "none"])
     reports = [f"--{kind}={tmp_path / kind}" for kind in ("json", "junit", "html")]
-    command = [sys.executable, "-u", "-m", "dra_kit", "conformance", "--command", words, "--only", "R", *reports]
+    python = ["env", "--default-signal=INT", sys.executable, "-u"]  # children of a shell's background job ignore it
+    command = [*python, "-m", "dra_kit", "conformance", "--command", words, "--only", "R", *reports]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as suite:
         assert suite.stdout is not None
