@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -385,11 +386,14 @@ def _conditions(devices: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ..
 def _of(events: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[ObservedEvent, ...]:
     """Return the events on one object, the oldest first, each text once."""
     found = sorted(
-        _observed(event)
-        for event in events
-        if (event.get("regarding", {}).get("kind"), event.get("regarding", {}).get("name")) == (kind, name)
+        _observed(item)
+        for item in events
+        if (item.get("regarding", {}).get("kind"), item.get("regarding", {}).get("name")) == (kind, name)
     )
-    return tuple({event.text: event for event in reversed(found)}.values())[::-1]
+    first: dict[str, ObservedEvent] = {}
+    for event in found:
+        first.setdefault(event.text, event)
+    return tuple(first.values())
 
 
 def _observed(event: Mapping[str, Any]) -> ObservedEvent:
@@ -402,7 +406,7 @@ def _observed(event: Mapping[str, Any]) -> ObservedEvent:
     version = str(event["metadata"].get("resourceVersion") or "")
     return ObservedEvent(
         time=str(time).partition(".")[0].removesuffix("Z"),
-        version=int(version) if version.isascii() and version.isdigit() else 0,  # Kubernetes 1.35 promises a number
+        version=int(version) if re.fullmatch("[0-9]{1,20}", version) else 0,  # Kubernetes 1.35 promises a number
         text=f"event {event.get('type', '')} {event.get('reason', '')}: {event.get('note', '')}",
     )
 

@@ -167,6 +167,7 @@ async def test_failure_lists_events_of_all_objects_in_order_of_time(cluster: Clu
             ("c", "Pod", "guest", "second", {"eventTime": "2026-01-01T00:00:01.900000Z"}),
             ("d", "ResourceClaim", "lunch", "first", {"eventTime": "2026-01-01T00:00:00.500000Z"}),
             ("e", "Pod", "guest", "undated", {"deprecatedLastTimestamp": None, "series": None}),
+            ("f", "Pod", "guest", "second", {"eventTime": "2026-01-01T00:00:09.000000Z"}),  # again
         ):
             version = {"second": "9", "third": "10"}.get(note, "1")  # as numbers: 10 is later than 9
             event = {"metadata": {"name": name, "resourceVersion": version}, "note": note, **moment}
