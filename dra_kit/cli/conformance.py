@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -115,7 +115,8 @@ def conformance(
 
     With --cluster, it is one of a real cluster, and judged by the behaviours of KEP-5970: pods get devices of it.
 
-    Exit code 0: the driver passes each check that a driver must pass; 1: it does not; 2: the arguments are invalid.
+    Exit code 0: the driver passes each check that a driver must pass; 1: it does not; 2: the arguments are invalid, or
+    no driver starts in --socket-dir; 130: interrupted, and the reports have what was judged until then.
 
     \b
       dra-kit conformance .
@@ -130,7 +131,8 @@ def conformance(
         raise click.UsageError(f"--only {only}: {error}.") from None
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # what was started is stopped as after Ctrl-C
-    known, progress = _profile(target, profile), report.TerminalProgress(click.echo)
+    known = _profile(target, profile)
+    judgement: Coroutine[Any, Any, runner.ConformanceReport]
     if cluster:
         driver = name or (ctx.meta["driver"].name if target is not None else known.driver)
         if not driver:
@@ -144,7 +146,8 @@ def conformance(
             image=image,
         )
         starter = _starter(ctx, target, command, real=True) if here else None
-        verdict = asyncio.run(_judge_in_cluster(of_cluster, progress, starter, kubeconfig, context))
+        progress = report.TerminalProgress(click.echo, of_cluster.subject)
+        judgement = _judge_in_cluster(of_cluster, progress, starter, kubeconfig, context)
     else:
         settings = runner.ConformanceSettings(
             subject=target or command or f"--socket-dir {socket_dir}",
@@ -155,15 +158,22 @@ def conformance(
             cdi_dir=cdi_dir.absolute() if cdi_dir is not None else None,
             node=node or _NODE,
         )
-        verdict = asyncio.run(runner.judge(settings, progress))
-    for line in report.render_summary(verdict):
-        click.echo(line)
+        progress = report.TerminalProgress(click.echo, settings.subject)
+        judgement = runner.judge(settings, progress)
+    try:
+        verdict = asyncio.run(judgement)
+    except KeyboardInterrupt:
+        verdict = progress.interrupted()
     if json_file is not None:
         json_file.write_text(json.dumps(report.to_json(verdict), indent=2) + "\n", encoding="utf-8")
     if junit_file is not None:
         junit_file.write_text(report.to_junit(verdict), encoding="utf-8")
     if html_file is not None:
         html_file.write_text(report.to_html(verdict), encoding="utf-8")
+    for line in report.render_summary(verdict):
+        click.echo(line)
+    if verdict.interrupted:
+        raise KeyboardInterrupt
     ctx.exit(0 if verdict.conforms else 1)
 
 

@@ -136,6 +136,25 @@ def path(**kwargs: Any) -> click.Path:
     return click.Path(path_type=Path, **kwargs)
 
 
+class ContainerRuntimes(click.Choice[str]):
+    """What runs containers: ``process`` or ``podman``; an error about ``docker`` says why it is not one of them."""
+
+    def __init__(self) -> None:
+        super().__init__(["process", "podman"])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        if value == "docker":
+            self.fail(
+                "docker cannot be used: its daemon starts containers outside of the simulated nodes, whose directories "
+                "and network they need. Use podman, which runs the same images without a daemon, or process, which "
+                "needs no images.",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 class NewFile(click.Path):
     """A file to write, in an existing directory."""
 

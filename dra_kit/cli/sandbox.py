@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from dra_kit.cli.app import CUT_OFF, INTERRUPTED
 from dra_kit.cli.options import (
     LOG_LEVELS,
+    ContainerRuntimes,
     NewFile,
     TargetCommand,
     complete_target,
@@ -285,7 +286,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     "--containers",
     default="process",
     show_default=True,
-    type=click.Choice(["process", "podman"]),
+    type=ContainerRuntimes(),
     help="run containers as processes, or have podman run them in their images",
 )
 @click.option(
@@ -339,7 +340,8 @@ def sandbox(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     that wait, of the saved cluster and of -f, have a place; 1: one has none.
 
     Exit code 0: every pod of -f succeeded, or is ready if it never exits, and every story passed; 1: a pod or a story
-    failed; 2: the driver or a manifest is invalid. With neither -f nor --story, everything runs until Ctrl-C.
+    failed, or a program or chart never registered its driver; 2: the driver or a manifest is invalid. With neither -f
+    nor --story, everything runs until Ctrl-C.
 
     \b
       dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml

@@ -684,6 +684,7 @@ async def judge_in_cluster(
         except NotFound:
             raise ConfigurationError(f"node {settings.node} does not exist; correct --node") from None
     outcomes: list[CheckOutcome] = []
+    progress.identified(escape_unprintable(settings.driver))
     async with ClusterBench(client, settings, progress) as bench:
         for check in checks:
             progress.begins(check)

@@ -48,7 +48,13 @@ def render_summary(report: ConformanceReport) -> Iterator[str]:
         status = behaviour_status(report, behaviour)
         yield f"  {behaviour:34} {status or 'not selected'}"
     counts = ", ".join(f"{len(report.having(status))} {status}" for status in CheckStatus)
-    yield f"{report.driver or 'the driver'}: {'conforms' if report.conforms else 'does not conform'} ({counts})"
+    yield f"{report.driver or 'the driver'}: {_verdict(report)} ({counts})"
+
+
+def _verdict(report: ConformanceReport) -> str:
+    if report.interrupted:
+        return "interrupted, so that not all checks are judged"
+    return "conforms" if report.conforms else "does not conform"
 
 
 def to_json(report: ConformanceReport) -> dict[str, Any]:
@@ -57,6 +63,7 @@ def to_json(report: ConformanceReport) -> dict[str, Any]:
         "driver": report.driver,
         "subject": report.subject,
         "conforms": report.conforms,
+        "interrupted": report.interrupted,
         "behaviours": {str(item): behaviour_status(report, item) or "not selected" for item in Behaviour},
         "checks": [
             {
@@ -78,7 +85,8 @@ def to_json(report: ConformanceReport) -> dict[str, Any]:
 def to_junit(report: ConformanceReport) -> str:
     """Return the report as JUnit XML: a suite for each group.
 
-    Only what decides against the driver is a failure or an error; other failed checks are skipped tests.
+    Only what decides against the driver is a failure or an error; other failed checks are skipped tests. An interrupted
+    run is an error in a suite of its own.
     """
     suites = ET.Element("testsuites", name=f"conformance of {report.driver or report.subject}")
     for group, name in GROUPS.items():
@@ -100,6 +108,10 @@ def to_junit(report: ConformanceReport) -> str:
                 message = f"{outcome.status} ({check.level}), see {check.link}"
                 detail = ET.SubElement(case, kind, message=message)
                 detail.text = "\n".join(map(_plain, outcome.evidence))
+    if report.interrupted:
+        suite = ET.SubElement(suites, "testsuite", name="run", tests="1", failures="0", errors="1", skipped="0")
+        case = ET.SubElement(suite, "testcase", classname="conformance.run", name="all checks are judged")
+        ET.SubElement(case, "error", message="interrupted")
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -132,15 +144,15 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3rem 0; font-size
 def to_html(report: ConformanceReport) -> str:
     """Return the report as one page without links to other files."""
     driver = escape(report.driver or "the driver")
-    verdict = "conforms" if report.conforms else "does not conform"
+    verdict = f"{driver}{':' if report.interrupted else ''} {_verdict(report)}"
     counts = ", ".join(f"{len(report.having(status))} {status}" for status in CheckStatus)
     behaviours = "".join(
         f"<tr><th scope=row>{escape(item)}</th>{_cell(behaviour_status(report, item))}</tr>" for item in Behaviour
     )
     return (
-        f"<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<title>{driver} {verdict}</title>\n"
+        f"<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<title>{verdict}</title>\n"
         f"<meta name=viewport content='width=device-width'>\n<style>{_STYLE}</style>\n"
-        f"<h1>{driver} {verdict}</h1>\n<p>{escape(report.subject)}: {counts}</p>\n"
+        f"<h1>{verdict}</h1>\n<p>{escape(report.subject)}: {counts}</p>\n"
         f"<h2>Behaviours of KEP-5970</h2>\n<table>{behaviours}</table>\n"
         f"{''.join(_html_group(report, group, name) for group, name in GROUPS.items())}</html>\n"
     )
@@ -174,17 +186,33 @@ class TerminalProgress(RunProgress):
 
     Args:
         print_line: prints a line.
+        subject: how the driver is started or found, for people.
     """
 
-    def __init__(self, print_line: Callable[[str], None]) -> None:
+    def __init__(self, print_line: Callable[[str], None], subject: str) -> None:
         self._print = print_line
+        self._subject = subject
+        self._driver = ""
+        self._outcomes: list[CheckOutcome] = []
+
+    def interrupted(self) -> ConformanceReport:
+        """Return the report of a run that was interrupted now."""
+        return ConformanceReport(self._driver, self._subject, self._outcomes, interrupted=True)
 
     @override
-    def waiting(self, places: SimulatedNode) -> None:
-        self._print(f"waiting for a driver in {places.registry}; start it with KUBECONFIG={places.kubeconfig}")
+    def waiting(self, places: SimulatedNode, seconds: float) -> None:
+        self._print(
+            f"waiting up to {seconds:g} s (startWithin of the profile) for a driver in {places.registry}; start it "
+            f"with KUBECONFIG={places.kubeconfig}"
+        )
+
+    @override
+    def identified(self, driver: str) -> None:
+        self._driver = driver
 
     @override
     def ends(self, outcome: CheckOutcome) -> None:
+        self._outcomes.append(outcome)
         for line in render_outcome(outcome):
             self._print(line)
 

@@ -81,16 +81,18 @@ class ConformanceReport(Struct, frozen=True):
         driver: its name; empty if it never registered.
         subject: how it was started or found.
         outcomes: in the order of the catalogue.
+        interrupted: whether the run was interrupted before all checks were judged.
     """
 
     driver: str
     subject: str
     outcomes: Sequence[CheckOutcome]
+    interrupted: bool = False
 
     @property
     def conforms(self) -> bool:
-        """Whether no check that a driver must pass decides against it."""
-        return not any(outcome.counts for outcome in self.outcomes)
+        """Whether no check that a driver must pass decides against it, and none was left out by an interruption."""
+        return not self.interrupted and not any(outcome.counts for outcome in self.outcomes)
 
     def having(self, status: CheckStatus) -> list[CheckOutcome]:
         """Return the outcomes with a status."""
@@ -122,8 +124,11 @@ class ConformanceSettings(Struct, frozen=True, kw_only=True):
 class RunProgress:
     """Is notified of the progress of a run; the methods of this base class are no-ops."""
 
-    def waiting(self, places: SimulatedNode) -> None:
-        """Note that the run waits for a driver that others start."""
+    def waiting(self, places: SimulatedNode, seconds: float) -> None:
+        """Note that the run waits so many seconds for a driver that others start."""
+
+    def identified(self, driver: str) -> None:
+        """Note the name of the driver, once it is known."""
 
     def begins(self, check: ConformanceCheck) -> None:
         """Note that a check begins."""
@@ -139,7 +144,8 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
     """Run the checks, and return the verdict.
 
     Raises:
-        ConfigurationError: the driver's program cannot be run, or the directory of ``socket_dir`` has a kubeconfig.
+        ConfigurationError: the driver's program cannot be run, or the directory of ``socket_dir`` has a kubeconfig or
+            gets no socket of a driver in time.
         ValueError: ``only`` names an unknown check.
     """
     checks = selected(settings.only)
@@ -160,7 +166,7 @@ async def judge(settings: ConformanceSettings, progress: RunProgress | None = No
         stack.push_async_callback(subject.kill)
         bench = Workbench(settings.profile, places, cluster, kubelet, subject)
         if settings.command is None:
-            progress.waiting(places)
+            progress.waiting(places, settings.profile.start_within)
         return await _Run(bench, settings, progress).run(checks)
 
 
@@ -233,6 +239,7 @@ class _Run:
         self._settings = settings
         self._progress = progress
         self._given_up = ""
+        self._has_registered = False
         self._cause_shown = False
 
     async def run(self, checks: Sequence[ConformanceCheck]) -> ConformanceReport:
@@ -253,6 +260,8 @@ class _Run:
             status = CheckStatus.FAILED if check.id == "R1" else CheckStatus.BLOCKED
             evidence = self._given_up.splitlines() if first else ["the driver does not register: see the first check"]
             return CheckOutcome(check, status, evidence, time.monotonic() - started)
+        self._has_registered = True
+        self._progress.identified(escape_unprintable(self._bench.driver))
         status, evidence = await judged(FUNCTIONS[check.id](self._bench), self._bench.last_output)
         try:
             await self._bench.clean_up()
@@ -272,9 +281,20 @@ class _Run:
                 await bench.register()
         except CheckBlocked as first:
             if not bench.subject.can_start:
+                if not (self._has_registered or bench.kubelet.sockets()):
+                    raise self._not_started() from None
                 self._given_up = str(first)
                 return
             await self._start_over(str(first))
+
+    def _not_started(self) -> ConfigurationError:
+        """Return the error that others have not started a driver."""
+        places = self._bench.places
+        return ConfigurationError(
+            f"--socket-dir {places.root}: no driver has created a socket in {places.registry} within "
+            f"{self._settings.profile.start_within:g} s; start it with KUBECONFIG={places.kubeconfig} while this "
+            "command waits, or set startWithin in the file of --profile to more seconds"
+        )
 
     async def _start_over(self, reason: str) -> None:
         """Start the driver on a node without its leftovers; give up if it does not register then either."""

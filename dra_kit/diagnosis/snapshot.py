@@ -26,7 +26,7 @@ from dra_kit.diagnosis.explain.subjects import DroppedFields, Manifests, Workloa
 from dra_kit.diagnosis.lint.objects import missing_fields, unserved
 from dra_kit.errors import ConfigurationError, Invalid
 from dra_kit.files import replace_private
-from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects, source_files
+from dra_kit.kubernetes.manifests.documents import SourceFile, is_recording, read_objects, source_files
 from dra_kit.kubernetes.manifests.files import (
     SNAPSHOTS,
     SUFFIXES,
@@ -331,7 +331,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, content
     else:
         content = read_file(path, SNAPSHOTS)
-        if content.startswith(b'{"kind":"RecordingStarted",'):  # by snapshot --follow, or sandbox --record
+        if is_recording(content[:100].decode(errors="replace")):
             raise ConfigurationError(f"{path} is a recording, not a saved cluster; show it with 'dra-kit replay'")
         yield path.name, content
 

@@ -102,7 +102,7 @@ class NodeContext(Context[Any]):
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
-                f"the author's directory {state_dir} cannot be created: {error}; correct --state-dir"
+                f"the author's directory {state_dir} cannot be created: {error.strerror or error}; correct --state-dir"
             ) from error
         self.driver = driver
         self.node: NodeInfo = node

@@ -176,7 +176,9 @@ def _remove_state(settings: NodeSettings, name: str) -> bool:
     try:
         others = remove_state(directory)
     except OSError as error:
-        failed = StoreError(f"state {directory} cannot be removed: {error}; remove it manually")
+        failed = StoreError(
+            f"state {error.filename or directory} cannot be removed: {error.strerror or error}; remove it manually"
+        )
         logger.error("state cannot be removed", extra={"error": str(failed), "code": failed.code})
         return False
     if others:

@@ -401,8 +401,8 @@ class HealthFile:
             self._seen = self._signature()
         except OSError as error:
             raise StoreError(
-                f"health of devices cannot be written to {self._path}: {error}; check that the disk is writable and "
-                "not full (--state-dir)"
+                f"health of devices cannot be written to {self._path}: {error.strerror or error}; check that the disk "
+                "is writable and not full (--state-dir)"
             ) from error
         hit(Failpoint.HEALTH_STORED)
 
@@ -433,8 +433,9 @@ def _stored(path: Path) -> list[dict[str, Any]]:
 
 
 def _unreadable(path: Path, cause: Exception) -> StoreError:
+    why = getattr(cause, "strerror", None) or f"{type(cause).__name__}: {cause}"
     return StoreError(
-        f"health of devices in {path} cannot be read: {type(cause).__name__}: {cause}; the node renames the file to "
+        f"health of devices in {path} cannot be read: {why}; the node renames the file to "
         f"{_corrupt_name(path).name}, and the driver's health source has to report the problems again",
         code="corrupt-health",
     )

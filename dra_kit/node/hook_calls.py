@@ -310,6 +310,6 @@ class StartedPods:
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(
-            f"list of started pods {self._directory} cannot be read or written: {error}; check that the disk is "
-            "writable and not full (--state-dir)"
+            f"list of started pods {self._directory} cannot be read or written: {error.strerror or error}; check that "
+            "the disk is writable and not full (--state-dir)"
         )

@@ -234,7 +234,8 @@ class ByteLocks:
 def lock_error(path: Path, error: OSError) -> StoreError:
     """Return the error about a lock file that cannot be opened or locked."""
     return StoreError(
-        f"lock {path} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
+        f"lock {path} cannot be taken: {error.strerror or error}; check that the disk is writable and not full "
+        "(--state-dir)"
     )
 
 

@@ -62,7 +62,8 @@ class OperationServer:
             try:
                 await self._serve()
             except (DraKitError, OSError) as error:
-                logger.error("operation socket cannot be created", extra={"error": str(error), "path": str(self._path)})
+                why = getattr(error, "strerror", None) or str(error)
+                logger.error("operation socket cannot be created", extra={"error": why, "path": str(self._path)})
             await asyncio.sleep(TRY_AGAIN)
 
     async def _serve(self) -> None:
@@ -141,7 +142,8 @@ class OperationServer:
         except OSError as error:
             new.unlink(missing_ok=True)
             logger.error(
-                "link to the operation socket cannot be created", extra={"error": str(error), "path": str(self._link)}
+                "link to the operation socket cannot be created",
+                extra={"error": error.strerror, "path": str(self._link)},
             )
 
     def _point_to_another(self) -> None:

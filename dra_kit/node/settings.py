@@ -85,7 +85,9 @@ class NodeSettings(Struct, frozen=True):
         try:
             return self.boot_id.read_text().strip()
         except OSError as error:
-            raise ConfigurationError(f"boot id {self.boot_id} cannot be read: {error}; is /proc mounted?") from error
+            raise ConfigurationError(
+                f"boot id {self.boot_id} cannot be read: {error.strerror or error}; mount /proc"
+            ) from error
 
     def database(self, driver: str) -> Path:
         """Return the file of the durable state."""

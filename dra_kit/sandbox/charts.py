@@ -583,13 +583,20 @@ class ChartRegistrations:
     async def missing(self, pods: Sequence[ObjectView]) -> list[str]:
         """Wait until the pods that are drivers have registered and publish; return a text for each that has not."""
         begin = time.monotonic()
-        waiting = [pod for pod in pods if _registers(pod) and pod["spec"].get("nodeName") in self._nodes]
+        waiting = self._of_drivers(pods)
         while time.monotonic() < begin + READY_SECONDS and not all(map(self._is_registered, waiting)):  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
         deadline = time.monotonic() + PUBLISH_SECONDS
         while time.monotonic() < deadline and not all(map(self._publishes, waiting)):  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
-        return [self._reason(pod) for pod in waiting if not self._is_registered(pod)]
+        return self.never_registered(pods)
+
+    def never_registered(self, pods: Sequence[ObjectView]) -> list[str]:
+        """Return a text for each pod that is a driver and is not registered now."""
+        return [self._reason(pod) for pod in self._of_drivers(pods) if not self._is_registered(pod)]
+
+    def _of_drivers(self, pods: Sequence[ObjectView]) -> list[ObjectView]:
+        return [pod for pod in pods if _registers(pod) and pod["spec"].get("nodeName") in self._nodes]
 
     def _drivers(self, node: str) -> set[str]:
         registered = self._nodes[node].kubelet.plugins.registrations

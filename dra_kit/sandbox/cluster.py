@@ -431,6 +431,11 @@ class Sandbox:
         """Names of the programs and charts that are drivers, or parts of one."""
         return [*(command.name for command in self._settings.commands), *self._settings.charts]
 
+    @property
+    def never_ready(self) -> Sequence[str]:
+        """A text for each program that was not registered, or did not listen, in time, and still is not or does not."""
+        return self._commands.never_ready() if self._commands else ()
+
     def control(self, driver: str = "") -> SandboxDriverControl:
         """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
         return self._drivers.control(driver)

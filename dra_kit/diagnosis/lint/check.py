@@ -78,8 +78,8 @@ def check(files: Iterable[SourceFile], surroundings: LintContext) -> LintResult:
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read_documents(file)
-        if reading.problem and not file.explicit and "{{" in file.text:
-            continue  # a Helm template, not a manifest yet
+        if reading.problem and may_be_template(file):
+            continue  # not a manifest yet
         manifests += [lint_object(document, surroundings.release.version) for document in reading.documents]
         for document in {one.number: one for one in reading.documents}.values():
             findings += [
@@ -93,6 +93,11 @@ def check(files: Iterable[SourceFile], surroundings: LintContext) -> LintResult:
     unique = dict.fromkeys(findings)
     ordered = sorted(unique, key=lambda found: (order[found.file], found.line, found.column))
     return LintResult(ordered, len(order), sum(1 for made in manifests if made.kind))
+
+
+def may_be_template(file: SourceFile) -> bool:
+    """Return whether a file that cannot be read is a Helm template, which the user has not named."""
+    return "{{" in file.text and not file.explicit
 
 
 def _findings(manifests: Sequence[LintedObject], surroundings: LintContext) -> Iterator[LintFinding]:

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from dra_kit.diagnosis.lint.check import LintResult, check
+from dra_kit.diagnosis.lint.check import LintResult, check, may_be_template
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding
 from dra_kit.diagnosis.lint.objects import (
@@ -21,7 +21,7 @@ from dra_kit.diagnosis.lint.objects import (
     template_problems,
     version_problems,
 )
-from dra_kit.kubernetes.manifests.documents import ReadResult, SourceFile, read_documents
+from dra_kit.kubernetes.manifests.documents import SourceFile, read_documents
 from dra_kit.kubernetes.release import KubernetesVersion, Release
 from dra_kit.kubernetes.resource.new_object import check_new_object
 from dra_kit.text import align_columns, counted, escape_unprintable, shorten
@@ -85,7 +85,7 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
     found = []
     for file in files:
         reading = read_documents(file)
-        if _is_template(file, reading):
+        if reading.problem and may_be_template(file):
             continue
         for document in reading.documents:
             judged = [(lint_object(document, release.version), release) for release in releases]
@@ -104,11 +104,7 @@ def objects_on_releases(files: Iterable[SourceFile], releases: Sequence[Release]
 
 def unrendered(files: Iterable[SourceFile]) -> int:
     """Return how many files are Helm templates, which no release has judged."""
-    return sum(_is_template(file, read_documents(file)) for file in files)
-
-
-def _is_template(file: SourceFile, reading: ReadResult) -> bool:
-    return "{{" in file.text and not file.explicit and bool(reading.problem)
+    return sum(may_be_template(file) and bool(read_documents(file).problem) for file in files)
 
 
 def _title(made: LintedObject) -> str:

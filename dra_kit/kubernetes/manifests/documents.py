@@ -238,6 +238,7 @@ def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
 
 _SPACE: Final = " \t\r\n"
 _SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_RECORD: Final = re.compile(r'\{"kind":"[A-Za-z]+","number":[0-9]+[,}]')
 _RAW: Final = "parameters"
 """The field of opaque configuration, which the API server stores unchanged, including duplicate keys."""
 
@@ -301,8 +302,10 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
         places: whether positions are needed in addition to values.
 
     Raises:
-        UnreadableText: the rest is neither YAML nor JSON, or exceeds the limits.
+        UnreadableText: the rest is neither YAML nor JSON, or exceeds the limits; or the text is a recording.
     """
+    if is_recording(text):
+        raise UnreadableText("this is a recording, not YAML or JSON; show it with 'dra-kit replay'")
     if text.lstrip(_SPACE).startswith(("{", "[")):
         try:
             check_json(text.encode(errors="replace"), depth=limits.depth, values=limits.values)
@@ -318,6 +321,11 @@ def parse_documents(text: str, limits: Limits = MANIFESTS, *, places: bool = Tru
             return
     for root in compose(text, limits, inner=places):
         yield TextDocument(root.value, root, text, limits)
+
+
+def is_recording(text: str) -> bool:
+    """Return whether a text begins with a record of ``dra-kit sandbox --record`` or ``dra-kit snapshot --follow``."""
+    return _RECORD.match(text) is not None
 
 
 def decode_utf8(content: bytes) -> str:

@@ -68,8 +68,8 @@ class HookGuard(Struct, frozen=True):
             (self.directory / _PRESENT).touch(mode=0o644)
         except OSError as error:
             raise StoreError(
-                f"{self.directory / _PRESENT} cannot be written: {error}; check that the disk is writable and not full "
-                "(--state-dir)"
+                f"{self.directory / _PRESENT} cannot be written: {error.strerror or error}; check that the disk is "
+                "writable and not full (--state-dir)"
             ) from error
 
     def _mount(self, claim_uid: str, name: str) -> Mount:

@@ -78,8 +78,8 @@ class MetadataFiles:
                 _write(self._file(record.uid, request), self._document(record, request))
         except OSError as error:
             raise StoreError(
-                f"device metadata of claim {record.reference} cannot be written below {self._directory}: {error}; "
-                "check that the disk is writable and not full (--state-dir)"
+                f"device metadata of claim {record.reference} cannot be written below {self._directory}: "
+                f"{error.strerror or error}; check that the disk is writable and not full (--state-dir)"
             ) from error
 
     def intact(self, record: ClaimRecord) -> bool:
@@ -96,8 +96,8 @@ class MetadataFiles:
             pass
         except OSError as error:
             raise StoreError(
-                f"device metadata {self._folder(uid)} cannot be removed: {error}; check that the disk is writable "
-                "(--state-dir)"
+                f"device metadata {self._folder(uid)} cannot be removed: {error.strerror or error}; check that the "
+                "disk is writable (--state-dir)"
             ) from error
 
     def exists(self, uid: str) -> bool:
@@ -112,8 +112,8 @@ class MetadataFiles:
             return set()
         except OSError as error:
             raise StoreError(
-                f"device metadata directory {self._directory} cannot be read: {error}; check its file system "
-                "(--state-dir)"
+                f"device metadata directory {self._directory} cannot be read: {error.strerror or error}; check its "
+                "file system (--state-dir)"
             ) from error
         return {unquote(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)}
 

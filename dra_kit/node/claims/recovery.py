@@ -275,7 +275,8 @@ class LeftoverSweeper:
             for path in remove_stale_sockets(self._kubelet_dir, self._driver, alone=alone):
                 logger.info("stale socket removed", extra={"path": str(path)})
         except OSError as error:
-            logger.error("stale sockets not removed", extra={"error": str(error)})
+            fields = {"path": str(error.filename or self._kubelet_dir), "error": error.strerror}
+            logger.error("stale sockets not removed", extra=fields)
         await self._strays.sweep()
 
     def _alone(self) -> bool:

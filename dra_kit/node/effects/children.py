@@ -237,8 +237,8 @@ class ChildProcesses:
             self._describe(name, child)
         except OSError as error:
             raise StoreError(
-                f"{title_of(child)}: {self._directory} cannot be written: {error}; check that the disk is writable and "
-                "not full (--state-dir)"
+                f"{title_of(child)}: {self._directory} cannot be written: {error.strerror or error}; check that the "
+                "disk is writable and not full (--state-dir)"
             ) from error
         try:
             pid = start_program(command, environment, mark, output)

@@ -90,8 +90,9 @@ class Program:
         try:
             lines = self._output.lines() if not self._gone.is_set() else self._output.rest()
         except OSError as error:  # a failing disk must stop neither the process nor a program
-            if str(error) != self._unread:
-                self._unread = str(error)
+            why = error.strerror or str(error)
+            if why != self._unread:
+                self._unread = why
                 fields = {"program": self.title, "pid": self.process.pid, "error": self._unread}
                 logger.warning("output of a program not read", extra=fields)
             return

@@ -222,7 +222,8 @@ class Database:
                 self._log.restart(self._writer)
         except (OSError, sqlite3.Error, StoreError) as error:
             self._note_corruption(error)
-            logger.info("log of the state not checkpointed", extra={"path": str(self.path), "error": str(error)})
+            cause = getattr(error, "strerror", None) or str(error)  # sqlite's errors have none
+            logger.info("log of the state not checkpointed", extra={"path": str(self.path), "error": cause})
 
     def _transaction(self, batch: list[_Job]) -> None:
         results: list[Any] = []
@@ -311,7 +312,8 @@ class Database:
             remedy = "the driver moves it away and copies its readable rows to a new file; try again"
         if isinstance(error, PermissionError) or getattr(error, "sqlite_errorcode", None) in _NOT_PERMITTED:
             remedy = "run as root, or set --state-dir to a writable directory"
-        return StoreError(f"state {self.path} {what}: {error}; {remedy}")
+        cause = getattr(error, "strerror", None) or error  # sqlite's errors have none
+        return StoreError(f"state {self.path} {what}: {cause}; {remedy}")
 
 
 def _nothing(_: sqlite3.Connection) -> None:
@@ -375,7 +377,7 @@ class TransactionCounter:
                 os.pwrite(file, _text(number), 0)
         except OSError as error:  # the file lags behind: at worst, a loss is not detected
             if not self._logged:
-                logger.warning("count of transactions not copied", extra={"path": self._copy, "error": str(error)})
+                logger.warning("count of transactions not copied", extra={"path": self._copy, "error": error.strerror})
             self._logged = True
 
     def _open(self) -> int:
@@ -480,7 +482,7 @@ class WriteAheadLog:
             if self._place.has_log(file):  # otherwise it is another database's, and not locked
                 _fill(file)
         except OSError as error:
-            logger.info("log of the state not preallocated", extra={"path": str(self._path), "error": str(error)})
+            logger.info("log of the state not preallocated", extra={"path": str(self._path), "error": error.strerror})
         finally:
             os.close(file)
 

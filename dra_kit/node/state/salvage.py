@@ -102,8 +102,9 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         new.rename(path)
         sync(path.parent)
     except (OSError, sqlite3.Error) as error:
+        cause = getattr(error, "strerror", None) or error  # sqlite's errors have none
         raise StoreError(
-            f"state {path} is corrupt and cannot be moved away: {error}; check that the disk is writable and not full "
+            f"state {path} is corrupt and cannot be moved away: {cause}; check that the disk is writable and not full "
             "(--state-dir)"
         ) from error
     logger.error("corrupt state moved away, readable rows copied to a new one", extra={"aside": str(aside)})

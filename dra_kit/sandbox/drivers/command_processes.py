@@ -118,6 +118,7 @@ class RunningCommands:
         self._owners = SocketOwners()
         self._stack = ExitStack()
         self._failed = asyncio.Event()
+        self._late: list[CommandProcess] = []
         self.processes: list[CommandProcess] = []
 
     def start(self) -> None:
@@ -161,6 +162,14 @@ class RunningCommands:
     async def ready(self) -> None:
         """Wait until plugins are registered and publish, and webhooks listen; report those that are not in time."""
         await asyncio.gather(*(self._ready(process) for process in self.processes))
+
+    def never_ready(self) -> list[str]:
+        """Return a text for each program that :meth:`ready` has reported and that is still not ready."""
+        return [
+            f"{process.name} {_missing(process)}: {'; '.join(self._causes(process))}"
+            for process in self._late
+            if not self._is_ready(process)
+        ]
 
     def webhook(self, namespace: str, service: str) -> LocalWebhook | None:
         """Return the program that stands for a Service of webhooks."""
@@ -227,17 +236,23 @@ class RunningCommands:
 
     async def _ready(self, process: CommandProcess) -> None:
         begin = time.monotonic()
-        is_ready = self._is_registered if process.command.kind == "plugin" else _listens
-        while process.command.kind != "controller" and not is_ready(process):
+        while not self._is_ready(process):
             if (
                 time.monotonic() > begin + READY_SECONDS and process.runs
             ):  # one that exits is reported as soon as it is given up
+                self._late.append(process)
                 self._report(process, time.monotonic() - begin)
                 return
             await asyncio.sleep(_POLL)
         deadline = time.monotonic() + PUBLISH_SECONDS
         while process.node and not self._publishes(process) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
+
+    def _is_ready(self, process: CommandProcess) -> bool:
+        """Return whether a plugin is registered, or a webhook listens; a controller has nothing of the kind."""
+        if process.command.kind == "controller":
+            return True
+        return self._is_registered(process) if process.command.kind == "plugin" else _listens(process)
 
     def _drivers(self, process: CommandProcess) -> list[str]:
         """Return the drivers that a plugin is registered as."""
@@ -263,11 +278,9 @@ class RunningCommands:
 
     def _report(self, process: CommandProcess, waited: float) -> None:
         node = process.node.name if process.node else ""
-        what = "is not registered with the kubelet" if process.node else f"does not listen on port {process.port}"
+        causes = tuple(self._causes(process))
         self._observe(
-            CommandNotReady(
-                process=process.name, node=node, waited=waited, message=what, causes=tuple(self._causes(process))
-            )
+            CommandNotReady(process=process.name, node=node, waited=waited, message=_missing(process), causes=causes)
         )
 
     def _causes(self, process: CommandProcess) -> Iterator[str]:
@@ -290,6 +303,11 @@ class RunningCommands:
             )
         for path in sockets.keys() - set(own):
             yield f"socket {path} belongs to another process"
+
+
+def _missing(process: CommandProcess) -> str:
+    """Return what a program lacks that is not ready."""
+    return "is not registered with the kubelet" if process.node else f"does not listen on port {process.port}"
 
 
 def unconnected(node: SandboxNode, driver: str) -> str:

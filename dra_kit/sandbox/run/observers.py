@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from typing_extensions import override
 
 from dra_kit.client.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.release import Release
 from dra_kit.kubernetes.resource.objects import ObjectKey, object_key, object_name, pod_claims, pod_reference
 from dra_kit.kubernetes.values.json import ObjectView
@@ -25,10 +24,11 @@ from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.records import PodExplained, StoryBegan
 from dra_kit.sandbox.stories.completion import PodsOutcome, judge_pods, pods_of_workloads, workload_shortfall
 from dra_kit.sandbox.stories.facts import StoryFacts
-from dra_kit.sandbox.stories.manifests import Manifest, apply_files, in_order
+from dra_kit.sandbox.stories.manifests import Manifest, apply_files
 from dra_kit.sandbox.stories.namespace import CreatedObject
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver
 from dra_kit.sandbox.stories.story import Story, StoryStep
+from dra_kit.sandbox.stories.verdict import Mismatch
 from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.timeline.report import PodProblems
@@ -83,17 +83,9 @@ class FilesStory(RunObserver):
         self._made: Sequence[CreatedObject] = ()
         self._patient = 0.0
 
-    def story(self, paths: Sequence[Path]) -> Story:
-        """Return the story that applies files.
-
-        Raises:
-            ConfigurationError: a file is invalid, or none of the files contains an object.
-        """
-        manifests = tuple(Manifest(where, body) for where, body in in_order(paths))
-        if not manifests:
-            names = ", ".join(map(str, paths))
-            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
-        return Story("-f", {}, (StoryStep(manifests, {}, {}, (), completion=self),), (), own_namespace=False)
+    def story(self, manifests: Sequence[Manifest]) -> Story:
+        """Return the story that applies the objects of files."""
+        return Story("-f", {}, (StoryStep(tuple(manifests), {}, {}, (), completion=self),), (), own_namespace=False)
 
     # --- dra_kit.sandbox.stories.story.CompletionCheck
 
@@ -268,6 +260,13 @@ class FolderObserver(RunObserver):
         self._shown.timeline.append(StoryBegan(story=story.name, namespace=namespace))
 
     @override
+    def unmet(self, where: str, mismatches: Sequence[Mismatch], seconds: float) -> None:
+        self._shown.feed.poll()
+        self._view.entry(f"{where} waits, up to {seconds:g} s in all (--timeout), for:", fg="yellow")
+        texts = [line for mismatch in mismatches[:_UNMET] for line in str(mismatch).splitlines()]
+        self._view.details([*texts, *_rest(len(mismatches), _UNMET)])
+
+    @override
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         self._shown.feed.poll()
         self._view.entry("everything is as the story expects", fg="green")
@@ -284,6 +283,8 @@ class FolderObserver(RunObserver):
         await self._keep()
 
 
+_UNMET: Final = 10
+"""Expectations that are listed while a step waits for them."""
 _NAMED: Final = 40
 """Pods that are listed with their devices."""
 _EXPLAINED: Final = 10

@@ -42,7 +42,7 @@ from dra_kit.sandbox.records import RunEnded
 from dra_kit.sandbox.run.detached import is_detached
 from dra_kit.sandbox.run.observers import CopyTrial, FilesStory, FolderObserver, RunDisplay, drivers_without_devices
 from dra_kit.sandbox.stories.completion import pods_of_workloads
-from dra_kit.sandbox.stories.manifests import apply_files, in_order
+from dra_kit.sandbox.stories.manifests import Manifest, apply_files, in_order
 from dra_kit.sandbox.stories.runner import StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story
 from dra_kit.sandbox.timeline.feed import TimelineFeed, recording_started
@@ -81,7 +81,7 @@ class SandboxSession:
     """One run of ``dra-kit sandbox``; ``ready`` is called once devices are published and the files are applied.
 
     Raises:
-        ConfigurationError: a folder is not a chart.
+        ConfigurationError: a folder is not a chart, a file of manifests is invalid, or none of them contains an object.
     """
 
     def __init__(
@@ -95,7 +95,9 @@ class SandboxSession:
     ) -> None:
         self._drivers = drivers
         self._charts = parse_charts(task.charts)
+        self._manifests = read_files(task.files)
         self._installed: list[tuple[ChartInstaller, InstalledChart]] = []
+        self._unregistered: list[tuple[ChartInstaller, InstalledChart, ChartRegistrations]] = []
         self._settings = replace(settings, charts=tuple(chart.name for chart in self._charts))
         self._task = task
         self._view = view
@@ -172,7 +174,7 @@ class SandboxSession:
     async def _check_remedy(self) -> None:
         """Apply the files to a second API server with the saved objects, before anything is scheduled.
 
-        Beside charts and programs, only the structure of the files is checked: they may need what these install.
+        Beside charts and programs they are not tried: they may need what these install.
 
         Raises:
             ConfigurationError: a file is invalid, or one of its objects would be rejected.
@@ -180,9 +182,6 @@ class SandboxSession:
         copy, files = self._settings.copy, self._task.files
         if copy is None or not files:
             return
-        if not in_order(files):
-            names = ", ".join(map(str, files))
-            raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
         if self._charts or self._settings.commands:
             return
         server = ApiServer(
@@ -238,6 +237,22 @@ class SandboxSession:
         elif not self._task.stories or self._task.keep:
             self._ready(sandbox)
             await self._last(sandbox)
+        self._judge_registrations(sandbox)
+
+    def _judge_registrations(self, sandbox: Sandbox) -> None:
+        """Fail the run if a program or the driver of a chart was not ready in time, and still is not.
+
+        Without files and stories nothing is judged: the user may still be at work on the program.
+        """
+        if not (self._task.files or self._task.stories):
+            return
+        texts = [*sandbox.never_ready]
+        for installer, installed, registrations in self._unregistered:
+            found = registrations.never_registered(installer.pods(installed))
+            texts += [f"chart {installed.chart.name}: {text}" for text in found]
+        for text in texts:
+            self._view.entry(text, bold=True, fg="red")
+        self._shown.failures.extend(texts)
 
     async def _install(self, sandbox: Sandbox, chart: Chart) -> None:
         """Install a chart, wait until its pods are ready and its driver is registered, and show what is not."""
@@ -252,8 +267,11 @@ class SandboxSession:
         self._view.details(f"{kind} is not served here: left out" for kind in installed.skipped)
         lacking = await installer.ready(installed, self._task.timeout)
         if not lacking:
-            for text in await registrations.missing(installer.pods(installed)):
+            missing = await registrations.missing(installer.pods(installed))
+            for text in missing:
                 self._view.entry(f"chart {chart.name}: {text}", fg="yellow")
+            if missing:
+                self._unregistered.append((installer, installed, registrations))
             lacking = installer.lacking(installed)  # a container may have exited since
         if lacking:
             self._view.entry(f"chart {chart.name} is not ready", bold=True, fg="red")
@@ -295,7 +313,7 @@ class SandboxSession:
             timeout=self._task.timeout,
             release=self._settings.release,
         )
-        result = await self._run(sandbox, files.story(self._task.files), files)
+        result = await self._run(sandbox, files.story(self._manifests), files)
         if not result.passed and not self._shown.failures:
             self._show(result)  # it has not begun
 
@@ -317,6 +335,7 @@ class SandboxSession:
 
     async def _last(self, sandbox: Sandbox) -> None:
         """Wait until the run is interrupted."""
+        self._judge_registrations(sandbox)
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
         if sandbox.nodes and not (sandbox.drivers or sandbox.programs):
@@ -332,6 +351,19 @@ class SandboxSession:
             replace_private(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
+
+
+def read_files(paths: Sequence[Path]) -> tuple[Manifest, ...]:
+    """Return the objects of the files and folders of ``-f``, in the order in which they are applied.
+
+    Raises:
+        ConfigurationError: a file is invalid, or none of the files contains an object.
+    """
+    manifests = tuple(Manifest(where, body) for where, body in in_order(paths))
+    if paths and not manifests:
+        names = ", ".join(map(str, paths))
+        raise ConfigurationError(f"-f {names}: no Kubernetes object found; add one, or leave out -f")
+    return manifests
 
 
 def with_copy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -198,30 +199,57 @@ class ContainerFacts(Struct, frozen=True):
     rdt_class: str | None = ""
 
 
+class ObservedEvent(Struct, frozen=True, order=True):
+    """An Event about an object; sorted, they are in order of time.
+
+    Attributes:
+        time: when it happened last, in whole seconds, because kubelets report no more.
+        version: its resource version, which orders the Events of one second.
+        text: what is shown of it.
+    """
+
+    time: str
+    version: int
+    text: str
+
+
 class PodFacts(Struct, frozen=True):
-    """A pod: its phase, its containers, and its events, conditions and container states as texts.
+    """A pod: its phase, its containers, and its conditions and container states as texts.
 
     ``refusal`` is the permanent error with which the driver refuses one of its claims; empty without one.
-    ``interfaces`` are the names of the network interfaces that drivers gave it; None if unknown.
+    ``interfaces`` are the names of the network interfaces that drivers gave it; None if unknown. ``events`` are those
+    about it, the oldest first.
     """
 
     phase: str
     containers: Mapping[str, ContainerFacts] = field(default_factory=dict)
-    messages: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
     refusal: str = ""
     interfaces: tuple[str, ...] | None = ()
+    events: tuple[ObservedEvent, ...] = ()
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Conditions, container states and events as texts."""
+        return (*self.states, *(event.text for event in self.events))
 
 
 class ClaimFacts(Struct, frozen=True):
     """A claim: names of the devices it has, and of its consumers.
 
     ``conditions`` has the statuses of its devices' conditions in ``status.devices``, by type; one for each device.
+    ``events`` are those about it, the oldest first.
     """
 
     devices: tuple[str, ...] = ()
     reserved_for: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
+    events: tuple[ObservedEvent, ...] = ()
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The events as texts."""
+        return tuple(event.text for event in self.events)
 
 
 class PublishedDevice(Struct, frozen=True):
@@ -247,6 +275,13 @@ class StoryFacts(Struct, frozen=True):
     devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
     files: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+
+    def report(self) -> tuple[str, ...]:
+        """Return conditions and container states of all objects, and then their events in order of time."""
+        objects: list[tuple[str, PodFacts | ClaimFacts]] = [*self.pods.items(), *self.claims.items()]
+        states = (f"{name}: {text}" for name, pod in self.pods.items() for text in pod.states)
+        events = sorted(((event, name) for name, item in objects for event in item.events))
+        return (*states, *(f"{name}: {event.text}" for event, name in events))
 
 
 async def gather(cluster: Cluster, namespace: str, pods: Iterable[str], claims: Iterable[str]) -> StoryFacts:
@@ -307,14 +342,14 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
     ]
     claims = [item.claim for item in pod_claims(pod) if item.claim] if status.get("phase") == "Pending" else []
     refusals = (cluster.refusal(namespace, claim) for claim in claims)  # of one that runs the claim is prepared
-    messages = (*conditions, *waiting, *_of(events, "Pod", name))
     interfaces = await cluster.interfaces(namespace, name, list(containers))
     return PodFacts(
         status.get("phase", ""),
         containers,
-        messages,
+        (*conditions, *waiting),
         next(filter(None, refusals), ""),
         None if interfaces is None else tuple(sorted(interfaces)),
+        _of(events, "Pod", name),
     )
 
 
@@ -337,7 +372,7 @@ async def _claim(cluster: Cluster, namespace: str, name: str, events: Iterable[M
     return ClaimFacts(
         devices=tuple(sorted(item["device"] for item in results)),
         reserved_for=tuple(sorted(item["name"] for item in status.get("reservedFor", []))),
-        messages=_of(events, "ResourceClaim", name),
+        events=_of(events, "ResourceClaim", name),
         conditions=_conditions(status.get("devices", [])),
     )
 
@@ -348,14 +383,32 @@ def _conditions(devices: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ..
     return {kind: tuple(conditions.get(kind, "none") for conditions in found) for kind in kinds}
 
 
-def _of(events: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[str, ...]:
-    """Return the events on one object, as texts, each once."""
-    texts = [
-        f"event {event.get('type', '')} {event.get('reason', '')}: {event.get('note', '')}"
-        for event in events
-        if (event.get("regarding", {}).get("kind"), event.get("regarding", {}).get("name")) == (kind, name)
-    ]
-    return tuple(dict.fromkeys(texts))
+def _of(events: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[ObservedEvent, ...]:
+    """Return the events on one object, the oldest first, each text once."""
+    found = sorted(
+        _observed(item)
+        for item in events
+        if (item.get("regarding", {}).get("kind"), item.get("regarding", {}).get("name")) == (kind, name)
+    )
+    first: dict[str, ObservedEvent] = {}
+    for event in found:
+        first.setdefault(event.text, event)
+    return tuple(first.values())
+
+
+def _observed(event: Mapping[str, Any]) -> ObservedEvent:
+    time = (
+        (event.get("series") or {}).get("lastObservedTime")
+        or event.get("deprecatedLastTimestamp")
+        or event.get("eventTime")
+        or ""
+    )
+    version = str(event["metadata"].get("resourceVersion") or "")
+    return ObservedEvent(
+        time=str(time).partition(".")[0].removesuffix("Z"),
+        version=int(version) if re.fullmatch("[0-9]{1,20}", version) else 0,  # Kubernetes 1.35 promises a number
+        text=f"event {event.get('type', '')} {event.get('reason', '')}: {event.get('note', '')}",
+    )
 
 
 PARTIAL: Final = "a part"

@@ -99,6 +99,7 @@ class StoryNamespace:
         waiting: called if :meth:`close` waits for long, with what it waits for and the seconds that it may take.
 
     Attributes:
+        timeout: seconds that each wait may take.
         created: the created objects, in order, including those that are deleted again.
         unreached: the step after which the driver should have been killed, if it did not reach it before :meth:`close`.
     """
@@ -123,7 +124,7 @@ class StoryNamespace:
         self._kinds = KindDiscovery(cluster.client)
         self._own = own
         self._labels = dict(labels or {})
-        self._timeout = timeout
+        self.timeout: float = timeout
         self._clean_up = timeout if clean_up is None else clean_up
         self._leftovers = leftovers
         self._waiting: Callable[[Sequence[str], float], None] | None = waiting
@@ -427,7 +428,7 @@ class StoryNamespace:
         return tuple(dict.fromkeys(remaining))
 
     def _deadline(self, timeout: float | None = None) -> float:
-        return time.monotonic() + (self._timeout if timeout is None else timeout)
+        return time.monotonic() + (self.timeout if timeout is None else timeout)
 
     async def _remove(self, objects: Sequence[CreatedObject], end: float) -> list[str]:
         for item in objects:

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from dra_kit.client.api import server_version
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
+from dra_kit.sandbox.drivers.roles import SLOW_CALL_SECONDS
 from dra_kit.sandbox.stories.completion import PodsOutcome
-from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, PodFacts, StoryFacts
+from dra_kit.sandbox.stories.facts import Cluster, PodFacts, StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.model import DriverActions, EmptyMapping, Expectation, Kill, Reboot, Upgrade
 from dra_kit.sandbox.stories.namespace import CreatedObject, StoryNamespace, namespace_name
@@ -170,12 +171,10 @@ class StoryRunner:
         if step.expectation is None:
             failure = await self._complete(where, step.completion) if step.completion else None
             return StoryFacts(), failure
-        facts, mismatches = await self._become_true(step.expectation, step.driver)
+        facts, mismatches = await self._become_true(where, step.expectation, step.driver)
         self.pods.update(facts.pods)
         self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
-        objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
-        messages = tuple(f"{name}: {message}" for name, item in objects for message in item.messages)
-        return facts, StoryFailure(where, mismatches, messages) if mismatches else None
+        return facts, StoryFailure(where, mismatches, facts.report()) if mismatches else None
 
     async def _complete(self, where: str, completion: CompletionCheck) -> StoryFailure | None:
         async for _ in self.stage.until_deadline():
@@ -184,9 +183,12 @@ class StoryRunner:
         outcome = await completion.judge(self.stage.created)
         return None if outcome.passed else StoryFailure(where, (), outcome=outcome)
 
-    async def _become_true(self, expectation: Expectation, driver: str) -> tuple[StoryFacts, tuple[Mismatch, ...]]:
+    async def _become_true(
+        self, where: str, expectation: Expectation, driver: str
+    ) -> tuple[StoryFacts, tuple[Mismatch, ...]]:
         facts = StoryFacts()
         mismatches: tuple[Mismatch, ...] = ()
+        begin, reported = time.monotonic(), False
         async for _ in self.stage.until_deadline():
             pods = referenced_pods(expectation)
             facts = await self.stage.facts(sorted(pods), expectation.claims)
@@ -199,6 +201,9 @@ class StoryRunner:
             mismatches = compare(expectation, facts, self.stage.namespace)
             if not mismatches or any(mismatch.final for mismatch in mismatches):
                 break
+            if not reported and time.monotonic() - begin > SLOW_CALL_SECONDS:
+                self.observer.unmet(where, mismatches, self.stage.timeout)
+                reported = True
         return facts, mismatches
 
     async def _control(self, actions: DriverActions | None, name: str) -> None:
@@ -261,6 +266,9 @@ class StoryObserver:
 
     async def applied(self, step: StoryStep, made: Sequence[CreatedObject]) -> None:
         """Note that a step was applied; the runner now waits for its expectation."""
+
+    def unmet(self, where: str, mismatches: Sequence[Mismatch], seconds: float) -> None:
+        """Note what a step still waits for after a while, once for each step; it may take so many seconds in all."""
 
     async def done(self, step: StoryStep, facts: StoryFacts) -> None:
         """Note that everything that a step expects is true."""

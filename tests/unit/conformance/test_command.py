@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -178,7 +180,8 @@ class Waiting(RunProgress):
     def __init__(self) -> None:
         self.began = asyncio.Event()
 
-    def waiting(self, places: SimulatedNode) -> None:
+    def waiting(self, places: SimulatedNode, seconds: float) -> None:
+        assert seconds == DriverProfile().start_within
         assert places.registry.is_dir()
         self.began.set()
 
@@ -206,6 +209,44 @@ async def test_folder_of_sockets_that_cannot_be_created_is_reported(tmp_path: Pa
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="file cannot be created: File exists; use another directory"):
         await judge(unstarted(tmp_path / "file" / "kubelet"))
+
+
+async def test_folder_in_which_no_driver_starts_is_reported_with_the_limit(short_directory: Path) -> None:
+    settings = msgspec.structs.replace(unstarted(short_directory), profile=DriverProfile(driver="a", start_within=0.01))
+    with pytest.raises(ConfigurationError) as caught:
+        await judge(settings)
+    place = short_directory
+    assert str(caught.value) == (
+        f"--socket-dir {place}: no driver has created a socket in {place}/plugins_registry within 0.01 s; start it "
+        f"with KUBECONFIG={place}/kubeconfig while this command waits, or set startWithin in the file of --profile to "
+        "more seconds"
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_interrupted_run_writes_the_reports_of_what_was_judged(tmp_path: Path) -> None:
+    words = shlex.join([sys.executable, "-m", conformance_driver.__name__, "none"])
+    reports = [f"--{kind}={tmp_path / kind}" for kind in ("json", "junit", "html")]
+    python = ["env", "--default-signal=INT", sys.executable, "-u"]  # children of a shell's background job ignore it
+    command = [*python, "-m", "dra_kit", "conformance", "--command", words, "--only", "R", *reports]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as suite:
+        assert suite.stdout is not None
+        first = suite.stdout.readline()
+        suite.send_signal(signal.SIGINT)
+        output, errors = suite.communicate(timeout=200)
+    assert first.startswith("ok   R1 ")
+    assert (suite.returncode, errors.strip()) == (130, "interrupted")
+    assert "interrupted, so that not all checks are judged (" in output
+    document = json.loads((tmp_path / "json").read_text(encoding="utf-8"))
+    assert document["checks"][0]["id"] == "R1"
+    assert len(document["checks"]) < 10
+    assert (document["driver"], document["interrupted"], document["conforms"]) == (
+        conformance_driver.DRIVER, True, False
+    )  # fmt: skip
+    assert 'errors="1"' in (tmp_path / "junit").read_text(encoding="utf-8")
+    assert "interrupted" in (tmp_path / "html").read_text(encoding="utf-8")
 
 
 @pytest.mark.processes

@@ -85,6 +85,16 @@ def test_junit_fails_what_decides_and_skips_the_rest() -> None:
     assert "<a> &" in str(failure.text)
 
 
+def test_interrupted_run_never_conforms_and_is_an_error_in_each_report() -> None:
+    cut = ConformanceReport("gpu.example.com", "x", [outcome("R1", CheckStatus.PASSED)], interrupted=True)
+    assert not cut.conforms
+    assert list(report.render_summary(cut))[-1].startswith("gpu.example.com: interrupted, so that not all checks are")
+    assert report.to_json(cut)["interrupted"]
+    suites = {suite.get("name"): suite.get("errors") for suite in ET.fromstring(report.to_junit(cut))}  # noqa: S314 - of this test
+    assert suites == {"registration": "0", "run": "1"}
+    assert "<h1>gpu.example.com: interrupted, so that" in report.to_html(cut)
+
+
 def test_page_is_self_contained() -> None:
     page = report.to_html(REPORT)
     assert "<h1>gpu.example.com does not conform</h1>" in page

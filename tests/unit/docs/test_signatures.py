@@ -20,8 +20,8 @@ of = runpy.run_path(str(ROOT / "docs" / "site_parts" / "signatures.py"))["of"]
         (
             ClaimFacts,
             (
-                "(devices: tuple[str, ...] = (), reserved_for: tuple[str, ...] = (), messages: tuple[str, ...] = (), "
-                "conditions: Mapping[str, tuple[str, ...]] = {})"
+                "(devices: tuple[str, ...] = (), reserved_for: tuple[str, ...] = (), "
+                "events: tuple[ObservedEvent, ...] = (), conditions: Mapping[str, tuple[str, ...]] = {})"
             ),
         ),
     ],

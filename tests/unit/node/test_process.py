@@ -273,7 +273,7 @@ async def test_state_that_cannot_be_opened_is_reported(node: Node) -> None:
 
 async def test_unreadable_boot_id_is_reported(node: Node) -> None:
     node.boot_id.unlink()
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory; mount /proc"):
         await node.agent(driver())
     assert not node.settings().database(DRIVER).exists()
 
@@ -300,7 +300,9 @@ async def test_unreadable_metadata_directory_is_reported(tmp_path: Path) -> None
     if user == 0:
         os.seteuid(65534)  # root may read everything
     try:
-        with pytest.raises(StoreError, match=r"device metadata directory .* cannot be read: .*--state-dir"):
+        with pytest.raises(
+            StoreError, match=r"device metadata directory .* cannot be read: Permission denied; check .*--state-dir"
+        ):
             MetadataFiles(tmp_path, DRIVER).uids()
     finally:
         os.seteuid(user)

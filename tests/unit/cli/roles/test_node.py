@@ -133,6 +133,13 @@ def test_corrupt_state_is_neither_dumped_nor_changed(target: Path, tmp_path: Pat
     assert list(tmp_path.glob("state*")) == [database]
 
 
+@pytest.mark.processes
+def test_corrupt_state_is_an_exit_code_of_the_process(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").write_text("no database " * 1000)
+    line = error_line(dra_kit_process("node", target, "--dump-state", "--state-dir", tmp_path, code=1))
+    assert line.endswith("[store]")
+
+
 def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:
     told = refusal("node", target, "--dump-state", "--state-dir", tmp_path / "nowhere")
     assert f"state {tmp_path / 'nowhere' / 'state.sqlite'} does not exist; correct --state-dir or --kubelet-dir" in told

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from dra_kit.cli.app import cli
 from dra_kit.cli.sandbox_drivers import node_shapes, shapes_with_stories
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -29,6 +31,17 @@ def story(folder: Path, **file: Any) -> Story:
     folder.mkdir()
     (folder / "expect.yaml").write_text(yaml.safe_dump({"pods": {"guest": {"phase": "Succeeded"}}, **file}))
     return load_story(folder)
+
+
+@pytest.mark.parametrize("command", ["sandbox", "dev"])
+def test_containers_cannot_be_run_by_docker(command: str) -> None:
+    result = CliRunner().invoke(cli, [command, "--containers", "docker"], prog_name="dra-kit")
+
+    assert result.exit_code == 2
+    assert (
+        "Invalid value for '--containers': docker cannot be used: its daemon starts containers outside" in result.output
+    )
+    assert "Use podman, which runs the same images" in result.output
 
 
 @pytest.mark.processes

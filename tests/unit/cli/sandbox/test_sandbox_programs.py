@@ -13,6 +13,7 @@ import yaml
 
 from dra_kit.cli.sandbox_drivers import chart_folders
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox import charts
 from dra_kit.sandbox.drivers import command_processes
 from tests.support import foreign_driver
 from tests.unit.cli.kitchen import Kitchen, pod, sleeping
@@ -31,6 +32,46 @@ def test_values_belong_to_the_chart_before_them() -> None:
 def test_values_before_a_chart_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="--values 1 comes before the first --chart"):
         chart_folders(["--values", "1", "--chart", "a"])
+
+
+def write_chart(kitchen: Kitchen, *objects: object) -> None:
+    """Write the chart ``chart``, which a helm of ours renders."""
+    chart = kitchen.directory / "chart"
+    chart.mkdir()
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: oven-driver\nversion: 1.0.0\n")
+    (chart / "rendered.yaml").write_text(yaml.safe_dump_all(objects))
+    helm = kitchen.directory / "helm"
+    helm.write_text('#!/bin/sh\ncat "$3/rendered.yaml"\n')
+    helm.chmod(0o755)
+    kitchen.environment |= {"HELM": str(helm), "PYTHONPATH": str(ROOT)}
+
+
+def write_free_pod(kitchen: Kitchen) -> None:
+    """Write ``guest.yaml``, a pod that needs no device."""
+    guest = pod("guest", "echo", "eats")
+    del guest["spec"]["resourceClaims"], guest["spec"]["containers"][0]["resources"]
+    (kitchen.directory / "guest.yaml").write_text(yaml.safe_dump(guest))
+
+
+@processes
+@pytest.mark.parametrize("by_chart", [False, True], ids=["--plugin", "--chart"])
+def test_a_driver_that_never_registers_fails_the_run_of_pods_that_do_not_need_it(
+    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch, by_chart: bool
+) -> None:
+    monkeypatch.setattr(charts if by_chart else command_processes, "READY_SECONDS", 0.0)
+    write_free_pod(kitchen)
+    container = {"name": "driver", "image": "x", "command": ["sleep", kitchen.nap]}
+    volume = {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry"}}
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container], "volumes": [volume]}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+    write_chart(kitchen, {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "driver"}, "spec": spec})
+
+    given = ("--chart", "chart") if by_chart else ("--plugin", f"sleep {kitchen.nap}")
+    text = kitchen.call(*given, "-f", "guest.yaml", code=1)
+
+    _, _, end = text.partition("all pods succeeded")
+    assert ("its driver is not registered" if by_chart else "sleep@node-1 is not registered") in end
+    assert kitchen.left_behind() == []
 
 
 @processes
@@ -80,17 +121,8 @@ def test_hooks_of_a_chart_run_at_the_end(kitchen: Kitchen, code: int) -> None:
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "farewell", "annotations": annotations},
         "spec": {"backoffLimit": 0, "template": {"spec": spec}},
     }  # fmt: skip
-    chart = kitchen.directory / "chart"
-    chart.mkdir()
-    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: oven-driver\nversion: 1.0.0\n")
-    (chart / "rendered.yaml").write_text(yaml.safe_dump(job))
-    helm = kitchen.directory / "helm"
-    helm.write_text('#!/bin/sh\ncat "$3/rendered.yaml"\n')
-    helm.chmod(0o755)
-    kitchen.environment |= {"HELM": str(helm), "PYTHONPATH": str(ROOT)}
-    guest = pod("guest", "echo", "eats")
-    del guest["spec"]["resourceClaims"], guest["spec"]["containers"][0]["resources"]
-    (kitchen.directory / "guest.yaml").write_text(yaml.safe_dump(guest))
+    write_chart(kitchen, job)
+    write_free_pod(kitchen)
 
     text = kitchen.run("--no-node-namespaces", "--chart", "chart", "-f", "guest.yaml", code=code)
 

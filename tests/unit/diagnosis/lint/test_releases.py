@@ -12,6 +12,7 @@ import yaml
 
 from dra_kit.apiserver.api import ALPHA_VERSIONS, RuntimeConfig
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.diagnosis.lint import releases as lint_releases
 from dra_kit.diagnosis.lint.devices import LintContext
 from dra_kit.diagnosis.lint.findings import LintFinding, format_json
 from dra_kit.diagnosis.lint.releases import (
@@ -127,6 +128,11 @@ def test_helm_templates_are_counted_as_not_checked() -> None:
     assert unrendered(files) == 1
     assert format_unrendered(1).startswith("1 Helm template is not checked: render the chart, as in 'helm template ")
     assert not format_unrendered(unrendered(files[:1]))
+
+
+def test_files_that_the_user_has_named_are_not_read_again_for_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lint_releases, "read_documents", lambda file: pytest.fail(f"{file.name} is read"))
+    assert unrendered([SourceFile("a.yaml", PLAIN), SourceFile("b.yaml", "{{ a }}")]) == 0
 
 
 def test_the_table_has_the_objects_that_do_not_work_everywhere() -> None:

@@ -7,6 +7,19 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.kubernetes.manifests.documents import SourceFile, read_objects
 
+RECORDING = '{"kind":"RecordingStarted","number":1,"seconds":0.0}\n{"kind":"RunReported","number":2,"seconds":0.0}\n'
+
+
+def test_recording_is_named_with_the_command_that_shows_it() -> None:
+    for text in (RECORDING, "\ufeff" + RECORDING, RECORDING.partition("\n")[2]):  # any part of one is played
+        with pytest.raises(ConfigurationError) as caught:
+            read_objects(SourceFile("run.jsonl", text))
+
+        assert str(caught.value) == (
+            "run.jsonl cannot be read: line 1, column 1: this is a recording, not YAML or JSON; "
+            "show it with 'dra-kit replay'"
+        )
+
 
 @pytest.mark.parametrize(
     ("text", "place", "remedy"),

@@ -67,7 +67,9 @@ def test_process_is_found_again_after_its_directory_was_removed(tmp_path: Path) 
 def test_directory_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(StoreError, match=r"lock .*/file/processes/.* cannot be taken: .*--state-dir"),
+        pytest.raises(
+            StoreError, match=r"lock .*/file/processes/.* cannot be taken: Not a directory; check .*--state-dir"
+        ),
         DriverProcesses(tmp_path / "file" / "processes").present(),
     ):
         pass

@@ -1,4 +1,4 @@
-"""A run with a driver that offers no device yet: its devices may depend on the manifests."""
+"""A run that waits, such as for a driver that offers no device yet: its devices may depend on the manifests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import dra_kit as dra
 from dra_kit.sandbox.cluster import SandboxSettings
 from dra_kit.sandbox.drivers.sandbox_driver import SandboxDriver
 from dra_kit.sandbox.run.session import RunTask, SandboxSession
+from dra_kit.sandbox.stories import runner
 from dra_kit.sandbox.stories.story import load_story
 from dra_kit.sandbox.views.live import LiveView
 from tests.unit.cli.kitchen import CLASS, TEMPLATE, pod
@@ -123,3 +124,15 @@ async def test_a_driver_without_devices_is_not_reported_with_the_problem_of_anot
 
     assert any(line.endswith(NOTE) for line in text.splitlines()), text
     assert "driver dra.wine offers no device: discover failed: OSError: rack is off" in text
+
+
+async def test_a_story_shows_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "SLOW_CALL_SECONDS", 0.5)
+    (tmp_path / "order.yaml").write_text(yaml.safe_dump_all([CLASS, TEMPLATE, pod("guest", "sleep", "3600")]))
+    (tmp_path / "expect.yaml").write_text("pods: {guest: {phase: Succeeded}}")
+
+    code, text = await run(RunTask(stories=(load_story(tmp_path),), timeout=3.0), Oven())
+
+    assert code == 1
+    assert text.count("step 1 of 1 waits, up to 3 s in all (--timeout), for:\n           pod guest\n") == 1
+    assert text.index("waits, up to 3 s") < text.index("FAILED")

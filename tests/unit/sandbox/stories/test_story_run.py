@@ -11,12 +11,14 @@ import yaml
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.stories import namespace as stage
+from dra_kit.sandbox.stories import runner
 from dra_kit.sandbox.stories.completion import PodsOutcome
 from dra_kit.sandbox.stories.facts import StoryFacts
 from dra_kit.sandbox.stories.manifests import Manifest
 from dra_kit.sandbox.stories.namespace import CreatedObject, namespace_name
 from dra_kit.sandbox.stories.runner import StoryFailure, StoryObserver, StoryResult, run_story
 from dra_kit.sandbox.stories.story import Story, StoryStep, load_story
+from dra_kit.sandbox.stories.verdict import Mismatch
 from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
 from tests.unit.sandbox.stories.test_story import write
 
@@ -152,6 +154,51 @@ async def test_failure_contains_expected_got_and_events(cluster: Cluster, tmp_pa
     ]
     assert not cluster.of("pods")
     assert not cluster.of("namespaces")
+
+
+async def test_failure_lists_events_of_all_objects_in_order_of_time(cluster: Cluster, tmp_path: Path) -> None:
+    def pending(item: Object) -> None:
+        if item["kind"] != "Pod":
+            return
+        runs(item, phase="Pending", started=False)
+        for name, kind, about, note, moment in (
+            ("a", "Pod", "guest", "third", {"deprecatedLastTimestamp": "2026-01-01T00:00:01Z"}),
+            ("b", "ResourceClaim", "lunch", "fourth", {"series": {"lastObservedTime": "2026-01-01T00:00:02.100000Z"}}),
+            ("c", "Pod", "guest", "second", {"eventTime": "2026-01-01T00:00:01.900000Z"}),
+            ("d", "ResourceClaim", "lunch", "first", {"eventTime": "2026-01-01T00:00:00.500000Z"}),
+            ("e", "Pod", "guest", "undated", {"deprecatedLastTimestamp": None, "series": None}),
+            ("f", "Pod", "guest", "second", {"eventTime": "2026-01-01T00:00:09.000000Z"}),  # again
+        ):
+            version = {"second": "9", "third": "10"}.get(note, "1")  # as numbers: 10 is later than 9
+            event = {"metadata": {"name": name, "resourceVersion": version}, "note": note, **moment}
+            regarding = {"kind": kind, "name": about}
+            cluster.add("events", {**event, "regarding": regarding}, item["metadata"]["namespace"])
+
+    cluster.on_create = pending
+    expect = "pods: {guest: {phase: Running}}\nclaims: {lunch: {devices: []}}"
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    found = [message.rpartition(" ")[2] for message in result.failures[0].messages if "event" in message]
+    assert found == ["undated", "first", "second", "third", "fourth"]
+
+
+async def test_observer_learns_once_what_a_step_waits_for(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "SLOW_CALL_SECONDS", -1.0)
+    cluster.on_create = lambda item: runs(item, phase="Pending", started=False) if item["kind"] == "Pod" else None
+    seen: list[object] = []
+
+    class Waiting(StoryObserver):
+        def unmet(self, where: str, mismatches: Sequence[Mismatch], seconds: float) -> None:
+            seen.append((where, [mismatch.got for mismatch in mismatches], seconds))
+
+    expect = "pods: {guest: {phase: Running}}"
+    await run_story(story(tmp_path, expect, pod=POD), cluster, observer=Waiting(), timeout=0.2)
+
+    assert seen == [("step 1 of 1", ["Pending"], 0.2)]
 
 
 async def test_story_that_cannot_pass_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
