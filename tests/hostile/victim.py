@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import multiprocessing
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,24 +32,57 @@ class Outcome:
     mebibytes: float
 
 
-def dra_kit(
-    *arguments: str | Path,
-    directory: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    limit: float = 60,
-) -> Outcome:
-    """Run ``dra-kit`` with arguments."""
-    return run([*DRA_KIT, *map(str, arguments)], directory=directory, environment=environment, limit=limit)
+def dra_kit(*arguments: str | Path, directory: Path | None = None, limit: float = 60) -> Outcome:
+    """Run ``dra-kit`` with arguments; kill it and fail after ``limit`` seconds.
+
+    It is a new process, a copy of one that has imported the code of some commands and has done nothing else.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("stdout", "stderr", "mebibytes")]
+        given = [*map(str, arguments)], directory or Path.cwd(), *files
+        process = context.Process(target=_command, args=given)
+        begin = time.monotonic()
+        process.start()
+        process.join(limit)
+        seconds = time.monotonic() - begin
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise AssertionError(f"dra-kit {arguments} still runs after {limit} s")
+        stdout, stderr = (file.read_text(encoding="utf-8", errors="replace") for file in files[:2])
+        mebibytes = float(files[2].read_text(encoding="utf-8")) if files[2].exists() else math.inf
+        return Outcome(process.exitcode, stdout, stderr, seconds, mebibytes)
+
+
+_IMPORTED = ["dra_kit.cli.lint", "dra_kit.cli.explain", "dra_kit.diagnosis.explain.documents"]
+
+
+def _command(arguments: list[str], directory: Path, stdout: Path, stderr: Path, mebibytes: Path) -> None:
+    """Be the command, in a process of its own."""
+    from dra_kit.cli import main
+
+    resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_BYTES, _LIMIT_BYTES))
+    os.chdir(directory)
+    for number, file in ((1, stdout), (2, stderr)):
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.argv = ["dra-kit", *arguments]
+    try:
+        main()
+    finally:
+        mebibytes.write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), encoding="utf-8")
 
 
 def run(
     command: Sequence[str],
     *,
     directory: Path | None = None,
-    environment: Mapping[str, str] | None = None,
     limit: float = 60,
 ) -> Outcome:
-    """Run a command with additional environment variables; kill it and fail after ``limit`` seconds."""
+    """Run a command; kill it and fail after ``limit`` seconds."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         begin = time.monotonic()
         process = subprocess.Popen(
@@ -56,7 +91,6 @@ def run(
             stdout=stdout,
             stderr=stderr,
             cwd=directory,
-            env={**os.environ, **(environment or {})},
         )
         resource.prlimit(process.pid, resource.RLIMIT_AS, (_LIMIT_BYTES, _LIMIT_BYTES))
         while True:
