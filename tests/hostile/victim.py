@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -33,38 +34,81 @@ class Outcome:
 
 
 def dra_kit(*arguments: str | Path, directory: Path | None = None, limit: float = 60) -> Outcome:
-    """Run ``dra-kit`` with arguments; kill it and fail after ``limit`` seconds.
-
-    It is a new process, a copy of one that has imported the code of some commands and has done nothing else.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
+    """Run ``dra-kit`` with arguments; kill it and fail after ``limit`` seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, name) for name in ("stdout", "stderr", "mebibytes")]
-        given = [*map(str, arguments)], directory or Path.cwd(), *files
-        process = context.Process(target=_command, args=given)
+        stdout, stderr, mebibytes = (Path(folder, name) for name in ("stdout", "stderr", "mebibytes"))
         begin = time.monotonic()
-        process.start()
+        process = _copy(
+            arguments, stdout=stdout, stderr=stderr, directory=directory, limit=_LIMIT_BYTES, mebibytes=mebibytes
+        )
         process.join(limit)
         seconds = time.monotonic() - begin
         if process.exitcode is None:
-            process.kill()
-            process.join()
+            _end(process)
             raise AssertionError(f"dra-kit {arguments} still runs after {limit} s")
-        stdout, stderr = (file.read_text(encoding="utf-8", errors="replace") for file in files[:2])
-        mebibytes = float(files[2].read_text(encoding="utf-8")) if files[2].exists() else math.inf
-        return Outcome(process.exitcode, stdout, stderr, seconds, mebibytes)
+        return Outcome(
+            process.exitcode,
+            stdout.read_text(encoding="utf-8", errors="replace"),
+            stderr.read_text(encoding="utf-8", errors="replace"),
+            seconds,
+            float(mebibytes.read_text(encoding="utf-8")) if mebibytes.exists() else math.inf,
+        )
 
 
-_IMPORTED = ["dra_kit.cli.lint", "dra_kit.cli.explain", "dra_kit.diagnosis.explain.documents"]
+@contextmanager
+def dra_kit_running(*arguments: str | Path, stderr: Path) -> Iterator[int]:
+    """Run ``dra-kit`` until the block ends, and check that it has not exited before; yield its process ID."""
+    process = _copy(arguments, stdout=Path(os.devnull), stderr=stderr)
+    try:
+        assert process.pid is not None
+        yield process.pid
+        assert process.exitcode is None
+    finally:
+        _end(process)
 
 
-def _command(arguments: list[str], directory: Path, stdout: Path, stderr: Path, mebibytes: Path) -> None:
-    """Be the command, in a process of its own."""
+_IMPORTED = ["dra_kit.cli.lint", "dra_kit.cli.explain", "dra_kit.cli.roles", "dra_kit.diagnosis.explain.documents"]
+
+
+def _copy(arguments: Sequence[str | Path], **how: Any) -> BaseProcess:
+    """Start a command: a copy of a process that has imported the code of some commands and has done nothing else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_IMPORTED)
+    process = context.Process(target=_command, args=([*map(str, arguments)],), kwargs=how)
+    process.start()
+    return process
+
+
+def _end(process: BaseProcess) -> None:
+    process.kill()
+    process.join()
+
+
+def _command(
+    arguments: list[str],
+    *,
+    stdout: Path,
+    stderr: Path,
+    directory: Path | None = None,
+    limit: int | None = None,
+    mebibytes: Path | None = None,
+) -> None:
+    """Be the command, in a process of its own.
+
+    Args:
+        arguments: of the command.
+        stdout: a file for its output.
+        stderr: a file for its messages.
+        directory: where it runs.
+        limit: bytes of memory that it can ask for.
+        mebibytes: a file for the maximum of its resident memory, written at the end.
+    """
     from dra_kit.cli import main
 
-    resource.setrlimit(resource.RLIMIT_AS, (_LIMIT_BYTES, _LIMIT_BYTES))
-    os.chdir(directory)
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if directory is not None:
+        os.chdir(directory)
     for number, file in ((1, stdout), (2, stderr)):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(descriptor, number)
@@ -73,7 +117,9 @@ def _command(arguments: list[str], directory: Path, stdout: Path, stderr: Path, 
     try:
         main()
     finally:
-        mebibytes.write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), encoding="utf-8")
+        if mebibytes is not None:
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            mebibytes.write_text(str(most), encoding="utf-8")
 
 
 def run(
