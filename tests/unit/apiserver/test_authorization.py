@@ -66,7 +66,9 @@ async def test_roles_are_aggregated_after_a_reset_that_brought_them_back(server:
 
     rule = {"verbs": ["get"], "apiGroups": ["pizza.example"], "resources": ["pizzas"]}
     labels = {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}
-    storage.create(CLUSTER_ROLES, "pizza", {"metadata": {"name": "pizza", "uid": "2", "labels": labels}, "rules": [rule]})
+    storage.create(
+        CLUSTER_ROLES, "pizza", {"metadata": {"name": "pizza", "uid": "2", "labels": labels}, "rules": [rule]}
+    )
 
     admin = storage.get(CLUSTER_ROLES, "admin")
     assert admin is not None

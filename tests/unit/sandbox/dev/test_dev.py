@@ -98,7 +98,7 @@ def test_new_code_takes_over_and_reverts_effects_as_it_does_when_the_user_quits(
     assert times(desk.text, "hot is pizza-0") == 1
     assert times(desk.text, "cold is pizza-0") == 1
 
-    desk.until("Pod guest is gone")
+    desk.until("manifests: deleted Pod guest\n")
     desk.order("host")
     desk.until("Pod host is Running")
     assert times(desk.text, "hot is pizza-0") == 2
