@@ -1,4 +1,4 @@
-"""Run an attacked command like users do, within hard limits, and measure its time and memory."""
+"""Run an attacked command within hard limits, and measure its time and memory."""
 
 from __future__ import annotations
 
