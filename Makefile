@@ -44,7 +44,8 @@ test-processes: install ## run tests that start processes or wait for seconds: d
 test-examples: install ## run the tests of the GPU driver, without a GPU, and of the CPU and NIC drivers
 	for example in gpu cpu; do \
 	  (cd examples/$$example-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)) || exit; done
-	cd examples/nic-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest
+	@# few tests: more workers would only start more clusters
+	cd examples/nic-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -n 2 --dist worksteal
 
 .PHONY: test-gpu
 test-gpu: install ## run the tests of examples/gpu-driver on a machine with a GPU; changes no setting

@@ -329,8 +329,8 @@ def quoted_list(values: Iterable[str]) -> str:
     return "[" + " ".join(go_quote(value) for value in values) + "]"
 
 
-def aggregate_cluster_roles(storage: Storage) -> None:
-    """Keep the rules of aggregated roles up to date for the lifetime of the storage; changes take effect at once."""
+def aggregate_cluster_roles(storage: Storage) -> Callable[[], None]:
+    """Keep the rules of aggregated roles up to date; changes take effect at once. Return what ends that."""
     collecting = {key for key, stored in storage.items(CLUSTER_ROLES) if stored.object.get("aggregationRule")}
 
     def on_change(change: StorageChange) -> None:
@@ -353,4 +353,4 @@ def aggregate_cluster_roles(storage: Storage) -> None:
             if found != (stored.object.get("rules") or []):
                 storage.update(CLUSTER_ROLES, key, {**stored.object, "rules": found or None})
 
-    storage.listen(CLUSTER_ROLES, on_change)
+    return storage.listen(CLUSTER_ROLES, on_change)

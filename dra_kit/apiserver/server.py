@@ -104,8 +104,9 @@ class ApiServer:
         self._serving = AsyncExitStack()
         self._connections: ConnectionLimiter | None = None
         create_initial_objects(self.api)
+        self._bring_back_initial_objects: Callable[[], None] = self.api.storage.checkpoint()
         serve_custom_resources(self.api)
-        aggregate_cluster_roles(self.api.storage)
+        self._stop_aggregation: Callable[[], None] = aggregate_cluster_roles(self.api.storage)
         self._collects_garbage = garbage_collection
         self._namespace_seconds = namespace_seconds
         self._collector: GarbageCollector | None = None
@@ -188,13 +189,14 @@ class ApiServer:
         self._admission.webhooks.local = find
 
     def reset(self) -> None:
-        """Delete all objects and the history; call it in the thread that the server runs in."""
-        self.api.storage.clear()
+        """Delete the history and all objects but the initial ones; call it in the thread that the server runs in."""
+        self._bring_back_initial_objects()
+        self._stop_aggregation()
+        self._stop_aggregation = aggregate_cluster_roles(self.api.storage)
         self.api.registry.clear()
         if self._collector is not None:
             self._collector.close()
             self._collector = self._started_collector()
-        create_initial_objects(self.api)
         create_own_service(self.api, self.host, self.port)
 
     async def __aenter__(self) -> Self:

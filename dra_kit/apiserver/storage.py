@@ -199,12 +199,24 @@ class Storage:
         self._history.clear()
         self.compacted = self.revision
 
-    def clear(self) -> None:
-        """Delete all objects and the history without notifying watchers; the revision is not reset."""
-        self._objects.clear()
-        self._keys.clear()
-        self._indexed.clear()
-        self.compact()
+    def checkpoint(self) -> Callable[[], None]:
+        """Return what brings back the objects of now, and no others.
+
+        It notifies no watcher, drops the history, and does not reset the revision.
+        """
+        objects = {resource: dict(found) for resource, found in self._objects.items()}
+        indexed = {place: set(keys) for place, keys in self._indexed.items()}
+
+        def bring_back() -> None:
+            self._objects.clear()
+            self._objects.update((resource, dict(found)) for resource, found in objects.items())
+            self._keys.clear()
+            self._keys.update((resource, sorted(found)) for resource, found in objects.items())
+            self._indexed.clear()
+            self._indexed.update((place, set(keys)) for place, keys in indexed.items())
+            self.compact()
+
+        return bring_back
 
     def _put(self, type_: ChangeType, resource: str, key: str, obj: Object) -> StoredObject:
         previous = self._objects[resource].get(key)

@@ -66,9 +66,10 @@ def replay(lines: Iterable[Line], release: Release) -> Iterator[Case]:
             for line in map(_without_former, lines):
                 words: list[str] = []
                 comparison = Comparison(words, sent_once=release.version != TWICE, in_words=release.version >= DECLARED)
-                observe = partial(_observe, runner, replayer, expand(line), comparison)
+                whole = expand(line)
+                observe = partial(_observe, runner.get_loop(), replayer, whole, comparison)
                 id_ = line["id"] if release.version >= DECLARED else f"{line['id']} ({release.version})"
-                yield Case(id_, expand(line), observe, words)
+                yield Case(id_, whole, observe, words)
         finally:
             runner.run(replayer.close())
 
@@ -84,8 +85,8 @@ What may differ from them may not from newer ones: their lines have other ids.
 """
 
 
-def _observe(runner: asyncio.Runner, replayer: Replayer, line: Line, comparison: Comparison) -> Line:
-    got = runner.run(replayer.answers(line))
+def _observe(loop: asyncio.AbstractEventLoop, replayer: Replayer, line: Line, comparison: Comparison) -> Line:
+    got = loop.run_until_complete(replayer.answers(line))
     steps = [comparison.answer(step, answer) for step, answer in zip(line["steps"], got, strict=True)]
     return line | {"steps": steps}
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -175,7 +176,7 @@ def test_kind_of_expressions_is_detected_by_header(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     path = tmp_path / "expressions"
-    path.write_bytes((DATA / f"{kind}.jsonl.gz").read_bytes())
+    path.write_bytes(b"\n".join(gzip.decompress((DATA / f"{kind}.jsonl.gz").read_bytes()).split(b"\n")[:20]))
 
     assert main([str(path)]) == 0
 

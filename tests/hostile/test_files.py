@@ -21,7 +21,7 @@ import pytest
 
 from dra_kit.kubernetes.resource.schema.protobuf import pack
 from tests.hostile.ledger import Ledger, peak_mebibytes
-from tests.hostile.victim import Outcome, dra_kit
+from tests.hostile.victim import DRA_KIT, Outcome, dra_kit, run
 from tests.unit.cli.cluster.saved import KITCHEN, claim, pod, save
 
 PART = "files"
@@ -142,7 +142,7 @@ def test_the_sandbox_survives_hostile_manifests(bomb: str, how: str, tmp_path: P
     bomb_file.write_bytes(BOMBS[bomb])
     with ledger.attack(f"sandbox {how}: {bomb}") as case:
         given = story if how == "--story" else bomb_file
-        outcome = dra_kit("sandbox", "./driver.py", how, given, directory=tmp_path, limit=LIMIT)
+        outcome = run([*DRA_KIT, "sandbox", "./driver.py", how, str(given)], directory=tmp_path, limit=LIMIT)
         check_outcome(case, outcome, 2)
         assert bomb_file.name in outcome.stderr
 

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from tests.hostile.ledger import Case, Ledger, peak_mebibytes
-from tests.hostile.victim import DRA_KIT, running
+from tests.hostile.victim import dra_kit_running, running
 from tests.hostile.webhook_flood import HEAD, PATH, address, connected, is_answered, request_of
 from tests.support.ports import kept_free
 from tests.unit.admission.certificates import Pair, issue
@@ -105,18 +105,16 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
         pair, kubeconfig = issue(tmp_path), api.kubeconfig(tmp_path / "config")
         port, probe_port = stack.enter_context(kept_free()), stack.enter_context(kept_free())
         log = tmp_path / "log"
-        output = stack.enter_context(log.open("wb"))
         session = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
         )
-        program = running(
-            *DRA_KIT, "webhook",
+        program = dra_kit_running(
+            "webhook",
             "tests.unit.admission.pizzeria:driver", "--cert", str(pair.cert), "--key", str(pair.key),
             "--host", "127.0.0.1", "--port", str(port), "--probe-address", f"127.0.0.1:{probe_port}",
-            "--kubeconfig", str(kubeconfig), "--log-level", "info", stderr=output,
+            "--kubeconfig", str(kubeconfig), "--log-level", "info", stderr=log,
         )  # fmt: skip
-        process = await stack.enter_async_context(program)
-        found = Webhook(process.pid, (port, probe_port), pair, session, log)
+        found = Webhook(stack.enter_context(program), (port, probe_port), pair, session, log)
         async with asyncio.timeout(60):
             while (await found.ask(GOOD))[0] != 200:  # noqa: ASYNC110 - another process sets no event
                 await asyncio.sleep(0.05)

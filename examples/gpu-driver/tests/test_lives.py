@@ -14,6 +14,7 @@ from dra_kit.testing import Harness
 from gpu_driver.effects.mps.paths import MpsFolder
 from tests.mps import HOUR, age, left_by_a_daemon, pid_in, runs
 
+# steps of a claim, whatever its effects are: tried with those of MPS
 _ONCE = (
     "CLAIM_FETCHED",
     "AUTHOR_RETURNED",
@@ -28,10 +29,9 @@ _ONCE = (
 FOR_EACH_EFFECT = ("EFFECT_INTENDED", "EFFECT_APPLIED", "OUTCOME_STORED", "EFFECT_REVERTED", "EFFECT_FORGOTTEN")
 
 
-def every_step(effects: int) -> list[str]:
-    """All that this driver comes to in the life of a claim with so many effects."""
-    of_effects = [f"{step}:{number}" for step in FOR_EACH_EFFECT for number in range(1, effects + 1)]
-    return [*_ONCE, *of_effects]
+def steps_of_effects(effects: int) -> list[str]:
+    """What this driver comes to for each effect of a claim with so many."""
+    return [f"{step}:{number}" for step in FOR_EACH_EFFECT for number in range(1, effects + 1)]
 
 
 def variables(dra: Harness, pod: str, container: str = "main") -> Mapping[str, str]:
@@ -124,7 +124,7 @@ def test_after_a_reboot_a_partition_is_created_again(dra: Harness) -> None:
     dra.wait_for(lambda: "GPU_0_MIG_3G40GB_9_0_UUID" in variables(dra, "train"))
 
 
-@pytest.mark.dra_killed(*every_step(effects=3))
+@pytest.mark.dra_killed(*_ONCE, *steps_of_effects(3))
 def test_mps_recovers_from_a_kill_at_any_step_without_leftovers(dra: Harness) -> None:
     """Compute mode, folder, daemon."""
     dra.apply("serve.yaml")
@@ -132,8 +132,8 @@ def test_mps_recovers_from_a_kill_at_any_step_without_leftovers(dra: Harness) ->
     dra.delete("Pod/servers")
 
 
-@pytest.mark.dra_killed(*every_step(effects=3))
-def test_a_partition_recovers_from_a_kill_at_any_step_without_leftovers(dra: Harness) -> None:
+@pytest.mark.dra_killed(*steps_of_effects(3))
+def test_a_partition_recovers_from_a_kill_at_any_step_of_its_effects(dra: Harness) -> None:
     """MIG mode, GPU instance, compute instance."""
     dra.apply("train.yaml")
     dra.wait("train", phase="Running")
@@ -148,8 +148,8 @@ def test_shares_of_a_partition_recover_from_a_kill_without_leftovers(dra: Harnes
     dra.delete("Pod/both")
 
 
-@pytest.mark.dra_killed(*every_step(effects=2))
-def test_a_driver_change_recovers_from_a_kill_at_any_step(dra: Harness) -> None:
+@pytest.mark.dra_killed(*steps_of_effects(2))
+def test_a_driver_change_recovers_from_a_kill_at_any_step_of_its_effects(dra: Harness) -> None:
     """MIG mode, driver of the kernel."""
     dra.apply("../stories/06-vfio-swap/machine.yaml")
     dra.wait("machine", phase="Running")

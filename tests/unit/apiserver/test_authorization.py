@@ -48,13 +48,31 @@ async def grant(http: Http, user: str, *rules: dict[str, Any]) -> None:
 
 async def test_a_server_has_the_built_in_roles_from_the_start_and_after_a_reset(server: ApiServer) -> None:
     names = {obj["metadata"]["name"] for kind, obj in builtin_roles() if kind.resource == CLUSTER_ROLES}
-    before = server.api.storage.revision
-    server.reset()
-
     assert {obj["metadata"]["name"] for obj in server.api.listed(CLUSTER_ROLES)} == names
     assert {"admin", "cluster-admin", "edit", "view"} <= names
     # the aggregated ones are complete: nothing was written twice
-    assert server.api.storage.revision - before == len(builtin_roles()) + 11  # namespaces, accounts, a Service
+    assert server.api.storage.revision == 1 + len(builtin_roles()) + 11  # namespaces, accounts, a Service
+
+    server.api.storage.delete(CLUSTER_ROLES, "admin")
+    server.reset()
+    assert {obj["metadata"]["name"] for obj in server.api.listed(CLUSTER_ROLES)} == names
+
+
+async def test_roles_are_aggregated_after_a_reset_that_brought_them_back(server: ApiServer) -> None:
+    storage = server.api.storage
+    storage.delete(CLUSTER_ROLES, "admin")
+    storage.create(CLUSTER_ROLES, "any", {"metadata": {"name": "any", "uid": "1"}})  # then it is known as gone
+    server.reset()
+
+    rule = {"verbs": ["get"], "apiGroups": ["pizza.example"], "resources": ["pizzas"]}
+    labels = {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}
+    storage.create(
+        CLUSTER_ROLES, "pizza", {"metadata": {"name": "pizza", "uid": "2", "labels": labels}, "rules": [rule]}
+    )
+
+    admin = storage.get(CLUSTER_ROLES, "admin")
+    assert admin is not None
+    assert rule in admin.object["rules"]
 
 
 async def test_an_update_that_creates_needs_the_right_to_create(http: Http) -> None:

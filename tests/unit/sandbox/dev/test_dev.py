@@ -81,7 +81,7 @@ def test_new_code_serves_new_pods_while_claims_and_pods_stay(desk: Desk) -> None
     assert desk.text.endswith("everything is stopped\n")
 
 
-def test_new_code_takes_over_and_reverts_effects(desk: Desk) -> None:
+def test_new_code_takes_over_and_reverts_effects_as_it_does_when_the_user_quits(desk: Desk) -> None:
     text = DRIVER.replace("    def prepare(", "    async def prepare(").replace(
         "        print(f", "        await device.ensure(Heat(oven=device.name))\n        print(f"
     )
@@ -98,19 +98,12 @@ def test_new_code_takes_over_and_reverts_effects(desk: Desk) -> None:
     assert times(desk.text, "hot is pizza-0") == 1
     assert times(desk.text, "cold is pizza-0") == 1
 
-
-def test_effects_are_reverted_when_the_user_quits(desk: Desk) -> None:
-    text = DRIVER.replace("    def prepare(", "    async def prepare(").replace(
-        "        print(f", "        await device.ensure(Heat(oven=device.name))\n        print(f"
-    )
-    text = text.replace("preparer=Waiter()", "preparer=Waiter(), effects=[Heat]")
-    desk.file.write_text(text.replace("class Oven", EFFECT + "\n\nclass Oven"))
-    desk.order("guest")
-    desk.start("pizzeria.py", "-f", "order.yaml").until(RUNS)
-
+    desk.until("manifests: deleted Pod guest\n")
+    desk.order("host")
+    desk.until("Pod host is Running")
+    assert times(desk.text, "hot is pizza-0") == 2
     assert desk.end() == 0
-
-    assert times(desk.text, "cold is pizza-0") == 1
+    assert times(desk.text, "cold is pizza-0") == 2
     assert desk.text.endswith("everything is stopped\n")
 
 
@@ -242,13 +235,19 @@ def test_files_that_the_driver_writes_do_not_restart_it(desk: Desk) -> None:
     assert "degrees: the driver serves" not in desk.text
 
 
-def test_dev_waits_until_initially_broken_code_is_fixed(desk: Desk) -> None:
+def test_dev_waits_until_initially_broken_code_is_fixed_and_nothing_remains_after_it_is_killed(desk: Desk) -> None:
     desk.file.write_text("x = (\n")
     desk.start("pizzeria.py").until(f"waiting for a file below {desk.project} to change")
 
     desk.save(desk.file, DRIVER)
 
     desk.until("offers 2 devices on node-1")
+    processes = desk.processes()
+    assert processes
+
+    desk.end(signal.SIGKILL)
+
+    ended(processes)
 
 
 def test_changed_manifests_are_applied(desk: Desk) -> None:
@@ -328,13 +327,3 @@ def test_a_run_is_shown_on_a_page_and_recorded_in_the_project_without_a_restart(
     assert played.stderr == ""
     for told in (SERVES, RUNS):
         assert told in played.stdout
-
-
-def test_nothing_remains_after_dev_is_killed(desk: Desk) -> None:
-    desk.start("pizzeria.py").until("the driver serves")
-    processes = desk.processes()
-    assert processes
-
-    desk.end(signal.SIGKILL)
-
-    ended(processes)
