@@ -58,7 +58,7 @@ WAITS = """
 if "DRA_KIT_SANDBOX_STATE" in os.environ:  # the process in the background
     from dra_kit.sandbox.run import session
 
-    session._UNDO_SECONDS = SECONDS
+    session._UNDO_SECONDS = LIMIT
 """
 EFFECT = """
     class Mode(dra.Effect[None], id="mode"):
@@ -78,7 +78,7 @@ EFFECT = """
 def with_effect(text: str, undo_seconds: float) -> str:
     """A driver whose claims change the file ``oven``, in a sandbox that waits so long until that is undone."""
     head = "import dra_kit as dra"
-    waits = WAITS.replace("SECONDS", str(undo_seconds))
+    waits = WAITS.replace("LIMIT", str(undo_seconds))
     text = text.replace(head, f"import os\nimport pathlib\n\n{head}\n{waits}{textwrap.dedent(EFFECT)}", 1)
     text = text.replace("preparer=Waiter()", "preparer=Waiter(), effects=[Mode]")
     last = "        return dra.Prepared("
