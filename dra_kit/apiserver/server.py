@@ -250,13 +250,20 @@ class ApiServer:
             await runner.cleanup()
 
     async def _connections_gone(self) -> None:
-        """Wait until all closed connections are gone, including those in a TLS handshake.
+        """Wait until all closed connections are gone, including those in a TLS handshake; break what is left then.
 
         It takes turns of the event loop: sockets of a loop that ends before are left to the garbage collector.
         """
-        end = time.monotonic() + _GONE_SECONDS
-        while time.monotonic() < end and self.open_connections:  # noqa: ASYNC110 - nothing signals the end
-            await asyncio.sleep(_POLL)
+
+        async def wait() -> None:
+            end = time.monotonic() + _GONE_SECONDS
+            while time.monotonic() < end and self.open_connections:  # noqa: ASYNC110 - nothing signals the end
+                await asyncio.sleep(_POLL)
+
+        await wait()
+        if self._connections is not None:
+            self._connections.abort()
+        await wait()
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         if not self._tls or self._ssl is not None:

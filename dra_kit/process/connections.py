@@ -115,6 +115,11 @@ class ConnectionLimiter:
         """How many connections are open, those that wait for a place included."""
         return len(self._open) + len(self._waiting)
 
+    def abort(self) -> None:
+        """Break all open connections, without the goodbye of TLS; they are gone some turns of the event loop later."""
+        for connection in self._open.values():
+            connection.abort()
+
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Accept connections during the block; aiohttp closes those that are open afterwards."""

@@ -99,7 +99,7 @@ class Helm:
     def _run(self, command: str, values: Mapping[str, Any], *names: str | Path) -> str:
         words = [self.path, command, *names, "--namespace", NAMESPACE, "--values", "-"]
         result = subprocess.run(
-            list(map(str, words)), input=json.dumps(values), capture_output=True, text=True, check=False, timeout=60
+            list(map(str, words)), input=json.dumps(values), capture_output=True, text=True, check=False, timeout=240
         )
         if result.returncode:
             raise Refused(result.stderr + result.stdout)
@@ -158,7 +158,7 @@ def find_helm(cache: Path | None = None) -> Helm:
     found = find()
     folder = found.assets
     if found.tool is not None:
-        result = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=120)
+        result = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=240)
         folder = Path(result.stdout.strip().splitlines()[-1])
     if folder is None or not os.access(folder / "helm", os.X_OK):
         raise NotFound(f"helm is neither in the PATH nor in {folder}")

@@ -351,7 +351,7 @@ class Api:
             self._changed.notify_all()
 
 
-async def eventually(condition: Callable[[], object], timeout: float = 60) -> None:
+async def eventually(condition: Callable[[], object], timeout: float = 120) -> None:
     """Waits until something is true that other tasks, threads or processes make so."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - threads and processes set no asyncio.Event

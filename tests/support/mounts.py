@@ -13,7 +13,7 @@ import pytest
 
 def _mount(*arguments: object) -> None:
     command = [shutil.which("mount") or "mount", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     if result.returncode:
         pytest.skip(f"the fault is NOT tested, for nothing can be mounted here: {result.stderr.strip()}")
 
@@ -41,7 +41,7 @@ def read_only(directory: Path) -> Iterator[None]:
 
 
 def _unmount(directory: Path) -> None:
-    subprocess.run([shutil.which("umount") or "umount", "--lazy", directory], check=True, timeout=60)
+    subprocess.run([shutil.which("umount") or "umount", "--lazy", directory], check=True, timeout=240)
 
 
 def fill(directory: Path) -> Path:

@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 def run(*command: str, cwd: Path) -> str:
     program = str(Path(sys.executable).with_name(command[0]))
-    done = subprocess.run([program, *command[1:]], cwd=cwd, capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run([program, *command[1:]], cwd=cwd, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -12,7 +12,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -189,12 +189,12 @@ class NodeNamespace:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._connections.close()
         for server in (*self._servers, *self._exposed.values()):
             if server is not None:
                 server.close()
         self._servers.clear()
         self._exposed.clear()
-        await self._connections.close()
         root, self._root = self._root, None
         if root is not None:
             os.close(root)
@@ -464,42 +464,55 @@ class PodNetworks:
                 network.close()
 
 
+_ACCEPTS: Final = 3
+"""Iterations of the event loop from the arrival of a connection until its server has set it up; asyncio never closes a
+connection whose server is closed meanwhile."""
+
+
 class RelayedConnections:
-    """Connections that are passed on to others."""
+    """Connections that are passed on to others, until they are closed."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def to(self, connect: Connect) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         """Return what a server calls for each connection, which is passed on to one that ``connect`` opens."""
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self._closed:
+                writer.transport.abort()
+                return
             task = asyncio.get_running_loop().create_task(self._pass_on(connect, reader, writer))
             self._open.add(task)
-            task.add_done_callback(self._open.discard)
+            task.add_done_callback(partial(self._ended, writer))
 
         return accept
 
+    def _ended(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        writer.transport.abort()  # the task may have been cancelled before it began
+
     async def close(self) -> None:
-        """Break all of them."""
+        """Break all of them, and those that still come; before their server is closed."""
+        self._closed = True
         for task in self._open:
             task.cancel()
         if self._open:
             await asyncio.wait(self._open)
+        for _ in range(_ACCEPTS):
+            await asyncio.sleep(0)
 
     async def _pass_on(self, connect: Connect, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one on until both sides have closed it."""
-        with closing(writer.transport):
-            try:
-                there, away = await connect()
-            except (OSError, SandboxError):  # as if nothing listened here
-                writer.transport.abort()
-                return
-            try:
-                await relay((reader, writer), (there, away))
-            finally:
-                away.transport.abort()
-                writer.transport.abort()
+        try:
+            there, away = await connect()
+        except (OSError, SandboxError):  # as if nothing listened here
+            return
+        try:
+            await relay((reader, writer), (there, away))
+        finally:
+            away.transport.abort()
 
 
 def namespaces_impossible(reason: str) -> SandboxError:

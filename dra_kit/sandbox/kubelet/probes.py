@@ -254,8 +254,8 @@ class PodProbes:
                 shown = f"{self._address}:{port}"
                 return await check_grpc(f"unix:{path}", service, timeout, shown=shown, agent=self._agent)
             finally:
-                server.close()
                 await connections.close()
+                server.close()
 
     async def _dial(self, pod_uid: str, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if host and host != self._address:

@@ -26,7 +26,7 @@ from dra_kit.sandbox.directory import running_directories
 
 STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 """Environment of a sandbox in the background: the file that it writes once it is up."""
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 180.0  # longer than the sandbox itself waits for anything: it reports for what in vain
 _STOP_SECONDS: Final = 120.0  # hooks of charts and drivers have their own limits
 _POLL: Final = 0.05
 

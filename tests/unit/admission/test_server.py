@@ -470,7 +470,9 @@ async def test_a_replaced_certificate_is_served_without_interruption(pair: Pair,
 async def test_a_corrupt_certificate_is_reported_once_and_the_last_one_stays_in_use(
     pair: Pair, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair.cert.write_text("broken")
+    broken = pair.cert.with_name("broken")
+    broken.write_text("broken")
+    broken.replace(pair.cert)  # the server must not read a file that is being written
     async with asyncio.timeout(60):
         while "keeping the last certificate" not in caplog.text:  # noqa: ASYNC110 - the log has no event to await
             await asyncio.sleep(0.01)

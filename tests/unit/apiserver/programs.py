@@ -25,7 +25,7 @@ def program(name: str) -> str:
     assets = found.assets
     if assets is None:
         assert found.tool is not None
-        unpacked = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=100)
+        unpacked = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=240)
         assets = Path(unpacked.stdout.strip())
     path = shutil.which(name, path=str(assets))
     if path is None:
@@ -54,7 +54,7 @@ class User:
         """Run a program and return its result, also if it fails."""
         return subprocess.run(
             [program(name), *arguments], input=stdin, env=self.environment | environment, capture_output=True,
-            text=True, timeout=100, check=False,
+            text=True, timeout=240, check=False,
         )  # fmt: skip
 
     def run(self, name: str, *arguments: str, stdin: str = "", **environment: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import socket
@@ -50,6 +51,17 @@ async def test_server_stop_closes_connections_that_failed_in_the_tls_handshake()
         with socket.create_connection((server.host, server.port)):
             await eventually(lambda: server.open_connections)
     assert not server.open_connections, "its socket would be left to the garbage collector"
+
+
+async def test_server_stop_breaks_connections_whose_client_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.apiserver.server._GONE_SECONDS", 0.1)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    async with ApiServer(tls=True, garbage_collection=False) as server:
+        connected = socket.create_connection((server.host, server.port))
+        client = await asyncio.to_thread(trusting.wrap_socket, connected)  # which then reads nothing
+    with client:
+        assert not server.open_connections, "its socket would be left to the garbage collector"
 
 
 async def test_in_a_thread_it_answers_while_the_caller_blocks() -> None:

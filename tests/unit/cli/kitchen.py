@@ -133,7 +133,7 @@ class Kitchen:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert result.returncode == code, result.stdout + result.stderr
         return result.stdout + result.stderr

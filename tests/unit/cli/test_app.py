@@ -57,7 +57,7 @@ def test_help_is_also_a_command() -> None:
 def loaded(code: str) -> list[str]:
     """The modules that a program has loaded at its end."""
     program = f"{code}\nimport sys; print(*sorted(sys.modules))"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=240)
     return output.stdout.splitlines()[-1].split()
 
 
@@ -88,7 +88,7 @@ def test_target_instead_of_command_suggests_sandbox(tmp_path: Path) -> None:
 
 def test_module_uses_the_name_of_the_script() -> None:
     command = [sys.executable, "-m", "dra_kit", "--help"]
-    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
     assert output.startswith("Usage: dra-kit [OPTIONS]")
 
 
@@ -110,7 +110,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def completed(shell: Path, *words: str) -> list[str]:
     """What bash makes of some words when the tabulator key is pressed behind the last one."""
     command = ["bash", "--norc", "-c", BASH, "bash", *words]
-    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=240)
     return done.stdout.split("\n")[:-1]
 
 
@@ -167,7 +167,7 @@ def test_commands_are_completed_without_importing_them() -> None:
         "ShellComplete(cli, {}, 'dra-kit', '').get_completions([], 's')\n"
         "print(sorted(name for name in sys.modules if name.startswith('dra_kit.cli.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     assert done.stdout == "['dra_kit.cli.app']\n"
 
 
@@ -175,7 +175,7 @@ def test_commands_are_completed_without_importing_them() -> None:
 def test_fish_completes_commands(shell: Path) -> None:
     code = "source completion.fish; complete -C 'dra-kit s'"
     command = ["fish", "-c", code]
-    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=240)
     assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["sandbox", "snapshot"]
 
 
@@ -183,7 +183,7 @@ def test_fish_completes_commands(shell: Path) -> None:
 def test_zsh_accepts_the_completion_script(shell: Path) -> None:
     code = "autoload -Uz compinit && compinit -D -u && source completion.zsh && print $_comps[dra-kit]"
     command = ["zsh", "-f", "-c", code]
-    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=240)
     assert done.stdout == "_dra_kit_completion\n"
 
 

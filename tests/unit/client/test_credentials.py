@@ -284,7 +284,7 @@ def test_reading_a_kubeconfig_does_not_import_kubernetes_asyncio(tmp_path: Path)
         assert real.Configuration is kubernetes_asyncio.client.Configuration
         assert asyncio.run(load_credentials(pathlib.Path({str(path)!r}))).connection.server == "https://api.example"
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, timeout=240)
 
 
 def service_account(folder: Path, token: str) -> dict[str, str]:

@@ -120,7 +120,7 @@ class TestImport:
             import kubernetes_asyncio.client
             assert kubernetes_asyncio.client.V1ObjectMeta(name="x").name == "x"
         """
-        subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=110)
+        subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=240)
 
 
 class TestQuietSettings:

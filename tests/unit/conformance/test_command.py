@@ -115,7 +115,7 @@ def class_manifest(name: str) -> str:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("field", "code", "text"),
     [
@@ -164,7 +164,7 @@ def test_expectations_have_patterns() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_driver_that_exits_at_once_fails_r1_and_nothing_else_is_judged(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     code, output = shown("--command", "sh -c 'echo no hardware; exit 3'", "--only", "R1,P2", "--json", str(file))
@@ -250,7 +250,7 @@ def test_interrupted_run_writes_the_reports_of_what_was_judged(tmp_path: Path) -
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_driver_that_others_start_is_judged_by_its_sockets(short_directory: Path, tmp_path: Path) -> None:
     root, report = short_directory / "kubelet", tmp_path / "report.json"
     command = [sys.executable, "-m", "dra_kit", "conformance", "--socket-dir", str(root), "--json", str(report)]

@@ -142,7 +142,7 @@ def run(command: Command, folder: Path) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     return done.stdout
 

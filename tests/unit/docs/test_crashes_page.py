@@ -23,7 +23,7 @@ def test_killed_after_steps(dra):
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     tests = "\n\n".join([*TESTS, REBOOTED, NOT_REACHED])
     project = write_project(tmp_path, {"tests/test_page.py": tests, "tests/next_release.py": NEXT_RELEASE})

@@ -64,7 +64,7 @@ def test_its_first_block_is_a_whole_driver(name: str) -> None:
     assert len(first.text.splitlines()) < MOST_LINES
 
 
-@pytest.mark.timeout(300)  # slow without a cache
+@pytest.mark.timeout(600)  # slow without a cache
 def test_the_types_of_all_pages_are_right(tmp_path: Path) -> None:
     modules = [(page, file, text) for page in map(pages.page, [*TOPICS, WALK]) for file, text in page.modules().items()]
     for page, file, whole in modules:

@@ -144,7 +144,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @entries
 def test_command_of_readme_runs_the_story(folder: Path) -> None:
     words, place, before = command(folder), folder.relative_to(ROOT), contents(folder)

@@ -144,7 +144,7 @@ def test_an_image_is_built_without_an_active_environment(example: Example, tmp_p
     environment = {name: text for name, text in os.environ.items() if name != "VIRTUAL_ENV"}
     planned = subprocess.run(
         ["make", "--dry-run", "image", "DOCKER=buildah"],  # noqa: S607 - the one of the PATH
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=240,
     ).stdout.splitlines()  # fmt: skip
 
     assert [line.split("#")[0].strip() for line in planned] == [

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,15 +210,19 @@ def test_attachments_after_one_that_cannot_be_deleted_are_deleted(node: Node) ->
 
 
 @pytest.mark.processes
-def test_add_before_a_reboot_delays_del_for_one_timeout_only(node: Node) -> None:
+def test_add_before_a_reboot_delays_del_for_one_timeout_only(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of a boot starts again, so that the stored time is far away."""
-    plugins = node.plugins(timeout=1)
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(slept), sleep=slept.append)
+    monkeypatch.setattr("dra_kit.kubelet.cni.time", clock)
+    plugins = node.plugins(timeout=60)
     plugins.attach(network({}), "net1", CLAIM, a_pod())
     [file] = node.attachments.iterdir()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"until": 1e9}))
 
     plugins.detach(CLAIM)
 
+    assert 0 < sum(slept) < 62
     assert node.commands() == ["ADD first", "DEL first"]
     assert not file.exists()
 

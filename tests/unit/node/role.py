@@ -28,7 +28,7 @@ DRIVER = "dra.pizza"
 NODE = "node-1"
 AGENT = "dra-kit"  # in the User-Agent of everything but kopf
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-PLENTY = 60.0
+PLENTY = 120.0
 """Seconds that exceed any call, even on a busy machine."""
 
 

@@ -52,7 +52,7 @@ class Docker:
         path = f"{self._folder}:{os.environ['PATH']}"
         variables = {**os.environ, "PATH": path, "KIND_EXPERIMENTAL_PROVIDER": "docker"}
         command = ["make", "--directory", str(project), *arguments]
-        result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=60)
+        result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=240)
         assert result.returncode != 0
         return result.stderr
 
@@ -85,7 +85,7 @@ def planned(project: Path, *arguments: str) -> str:
     """Return the commands that ``make`` would run in a project."""
     command = ["make", "--dry-run", "--directory", str(project), *arguments]
     variables = {name: value for name, value in os.environ.items() if name not in {"DOCKER", "IMAGE", "KUBE_CONTEXT"}}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=240).stdout
 
 
 def test_the_demo_goes_to_the_cluster_of_kind_whatever_context_is_current(project: Path) -> None:

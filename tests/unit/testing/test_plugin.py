@@ -248,7 +248,7 @@ FAILURES = {
 """The tests that fail, and how the line begins that says why."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": PROJECT,
@@ -288,7 +288,7 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
 
 def report(project: Path, *options: str) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *options, "tests"]
-    run = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=240)
+    run = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=500)
     return run.stdout + run.stderr
 
 
@@ -326,7 +326,7 @@ def test_after(caplog):
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_other_tests_see_neither_another_working_directory_nor_another_log_level(tmp_path: Path) -> None:
     here = tmp_path / "elsewhere"
     write_files(
@@ -342,7 +342,7 @@ def test_other_tests_see_neither_another_working_directory_nor_another_log_level
         },
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=240)
+    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=500)
     assert "3 passed" in run.stdout, run.stdout + run.stderr
 
 
@@ -431,7 +431,7 @@ def test_wrong_mark(dra):
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_test_runs_on_the_releases_that_it_names(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": PROJECT + 'dra_kubernetes = "1.99"\n', "bakery.py": DRIVER, "prices": "2 euros\n",

@@ -54,6 +54,12 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     assert "no sandbox is running in the background" in kitchen.call("down", code=2)
 
 
+WAITS = """
+if "DRA_KIT_SANDBOX_STATE" in os.environ:  # the process in the background
+    from dra_kit.sandbox.run import session
+
+    session._UNDO_SECONDS = LIMIT
+"""
 EFFECT = """
     class Mode(dra.Effect[None], id="mode"):
         def keys(self):
@@ -69,10 +75,11 @@ EFFECT = """
 """
 
 
-def with_effect(text: str) -> str:
-    """A driver whose claims change the file ``oven``."""
+def with_effect(text: str, undo_seconds: float) -> str:
+    """A driver whose claims change the file ``oven``, in a sandbox that waits so long until that is undone."""
     head = "import dra_kit as dra"
-    text = text.replace(head, f"import pathlib\n\n{head}\n{textwrap.dedent(EFFECT)}", 1)
+    waits = WAITS.replace("LIMIT", str(undo_seconds))
+    text = text.replace(head, f"import os\nimport pathlib\n\n{head}\n{waits}{textwrap.dedent(EFFECT)}", 1)
     text = text.replace("preparer=Waiter()", "preparer=Waiter(), effects=[Mode]")
     last = "        return dra.Prepared("
     return text.replace(last, f"        device.ensure(Mode()).result()\n{last}")
@@ -81,7 +88,7 @@ def with_effect(text: str) -> str:
 @pytest.mark.parametrize("broken", [False, True])
 def test_down_undoes_changes_of_hardware_or_names_them(kitchen: Kitchen, *, broken: bool) -> None:
     driver = kitchen.directory / "pizzeria.py"
-    driver.write_text(with_effect(driver.read_text()))
+    driver.write_text(with_effect(driver.read_text(), undo_seconds=2.0 if broken else 60.0))
     kitchen.order(pod("guest", "sleep", kitchen.nap, restart="Always"))
     kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach")
     oven = kitchen.directory / "oven"

@@ -56,7 +56,7 @@ def sandbox(folder: Path, without: Sequence[str], *arguments: str) -> subprocess
         (folder / f"{name}.py").write_text(textwrap.dedent(DRIVER.format(name=name)))
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(COMMAND), ",".join(without), *arguments],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        cwd=folder, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
 
 

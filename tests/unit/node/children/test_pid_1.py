@@ -37,7 +37,7 @@ def test_pid_1_reaps_orphans_and_terminates_programs_on_exit(tmp_path: Path) -> 
         pytest.skip("no PID namespaces here: needs root, or user namespaces")
     command = [*UNSHARE, sys.executable, "-m", __name__, str(tmp_path)]
     root = Path(__file__).parents[4]
-    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=240, check=False)
     assert ran.stdout.splitlines() == ["inherited and reaped", "ended with the driver"], ran.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -26,16 +27,13 @@ async def status(node: Node) -> dict[str, Any]:
 
 async def eventually_told(node: Node, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-
-    async def look() -> bool:
-        found.update(await status(node))
-        return what(found)
-
-    for _ in range(600):
-        if await look():
-            return found
-        await eventually(lambda: True)
-    raise AssertionError(found)
+    try:
+        async with asyncio.timeout(60):
+            while not what(found := await status(node)):  # noqa: ASYNC110 - the process is asked
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(found) from None
+    return found
 
 
 def well(document: dict[str, Any]) -> bool:

@@ -346,14 +346,14 @@ async def test_late_hook_fails_the_pod_in_time_and_is_repeated(node: Node) -> No
 
     hooks, web = Slow(), pod()
     async with (
-        Runtime(socket(node), request_timeout=2, patience=60) as runtime,
+        Runtime(socket(node)) as runtime,
         connected(node, hooks, runtime) as agent,
     ):
         lunch = node.claim(reserved_for=["web"])
         await node.prepare(lunch)
-        with pytest.raises(CallError, match=r"has not finished after 1\.8 s"):
+        with impatient(), pytest.raises(CallError, match=r"has not (begun|finished) after 0\.3 s"):
             await creates(runtime, web, container(node, web, lunch))
-        assert entered.is_set()
+        await eventually(entered.is_set)
         late = 'hook="container_starts",result="late"} 1.0'
         async with asyncio.timeout(60):
             while late not in await metrics_text(agent):  # noqa: ASYNC110 - reading it tells no one

@@ -190,7 +190,7 @@ async def test_emptied_pool_of_a_waiting_generator_is_accepted_after_a_timeout()
 async def test_emptied_pool_of_a_failing_generator_is_not_accepted(caplog: pytest.LogCaptureFixture) -> None:
     async with looking(Waiting(OSError("no bus")), NEVER, believed_after=0.1) as (seen, _):
         await eventually(lambda: any(item.getMessage() == "discover failed" for item in caplog.records))
-        await eventually(lambda: len(seen.all) >= 4, timeout=30)  # the retry finds the devices first
+        await eventually(lambda: len(seen.all) >= 4)  # the retry finds the devices first
         assert ["node-1"] not in seen.all
 
 

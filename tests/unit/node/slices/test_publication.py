@@ -369,7 +369,7 @@ async def test_slice_deleted_before_the_watch_is_published_again(node: Node) -> 
             await eventually(node.slices)
             await eventually(lambda: node.api.asked("GET", SLICES, "kopf"))
             node.delete_slices()
-        await eventually(lambda: node.published() == ["a"], timeout=30)
+        await eventually(lambda: node.published() == ["a"])
 
 
 def replace_node(node: Node, labels: dict[str, str]) -> str:
@@ -451,13 +451,15 @@ async def test_start_costs_few_requests_and_idling_none(node: Node) -> None:
     async with node.running(driver()):
         await eventually(node.slices)
         await eventually(lambda: node.api.asked("WATCH", SLICES) and node.api.asked("GET", SLICES, AGENT) >= 2)
+        before = 0
+        async with asyncio.timeout(60):
+            while before < len(node.api.requests):  # on a busy machine it takes longer until the start is over
+                before = len(node.api.requests)
+                await asyncio.sleep(1)  # nothing is to happen, so there is nothing to wait for
         ours = [request for request in node.api.requests if AGENT in request.agent]
         assert len(ours) <= 6, [str(request) for request in ours]
         kopfs = len(node.api.requests) - len(ours)
         assert kopfs <= 10, [str(request) for request in node.api.requests if request not in ours]
-        before = len(node.api.requests)
-        await asyncio.sleep(1)  # nothing is to happen, so there is nothing to wait for
-        assert len(node.api.requests) == before
     [watch] = [request for request in node.api.requests if "watch" in request.query]
     assert watch.query["fieldSelector"] == "spec.driver=dra.pizza,spec.nodeName=node-1"
 

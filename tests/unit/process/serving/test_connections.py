@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits
+from dra_kit.process.connections import ConnectionLimiter, ConnectionLimits, WaitingConnections
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -113,8 +113,16 @@ async def hold_until(release: asyncio.Event, entered: asyncio.Semaphore, request
 BUSY = GET.replace(b"/ ", b"/busy ")
 
 
-async def test_connections_wait_while_small_requests_are_answered_and_known_addresses_are_next() -> None:
+async def test_connections_wait_while_small_requests_are_answered_and_known_addresses_are_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dra_kit.process.connections._FRESH_SECONDS", 3600.0)  # after that, the newest would be next
     release, entered, order = asyncio.Event(), asyncio.Semaphore(0), []
+    came, waiting = WaitingConnections._came, asyncio.Semaphore(0)
+
+    def note(connections: WaitingConnections, accepted: socket.socket) -> None:
+        came(connections, accepted)
+        waiting.release()
 
     async def answer(request: web.BaseRequest) -> web.Response:
         response = await hold_until(release, entered, request)
@@ -128,11 +136,13 @@ async def test_connections_wait_while_small_requests_are_answered_and_known_addr
             async with asyncio.timeout(60):
                 await entered.acquire()
         order.clear()
+        monkeypatch.setattr(WaitingConnections, "_came", note)
         readers = []
         for path, source in ((b"/1 ", "127.0.0.12"), (b"/2 ", "127.0.0.13"), (b"/3 ", "127.0.0.1")):
             reader, _ = await stack.enter_async_context(connected(port, GET.replace(b"/ ", path), source))
             readers.append(reader)
-            await asyncio.sleep(0.01)
+            async with asyncio.timeout(60):
+                await waiting.acquire()
         release.set()
         assert {await status(reader) for reader in readers} == {b"HTTP/1.1 200 OK\r\n"}
         assert order == ["/busy"] * 4 + ["/3", "/1", "/2"]

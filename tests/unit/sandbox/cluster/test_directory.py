@@ -76,7 +76,7 @@ def test_sandbox_directory_is_removed(temporary: Path) -> None:
 
 
 def test_read_only_folders_are_removed(temporary: Path) -> None:
-    subprocess.run([sys.executable, "-c", LOCK_UP, str(temporary)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", LOCK_UP, str(temporary)], check=True, timeout=240)
 
     assert list(temporary.iterdir()) == []
 

@@ -473,10 +473,8 @@ async def test_a_node_of_the_copy_can_be_cordoned_and_deleted(tmp_path: Path) ->
     async with copied(tmp_path, *saved.full_cluster()) as (plane, client):
         await client.patch(NODES, "gpu-1", {"spec": {"unschedulable": True}})
         await client.delete(NODES, "gpu-1")
-        for _ in range(200):
-            if not (await client.list(PODS)).items:
-                break
-            await asyncio.sleep(0.02)
+        pods = plane.informers.objects(PODS).values()
+        await until(lambda: [item["metadata"]["name"] for item in pods] == ["third"])
         await plane.calm()
         left = [item["metadata"]["name"] for item in (await client.list(PODS)).items]
 
@@ -489,11 +487,16 @@ async def test_an_object_that_cannot_be_scheduled_with_costs_its_pod_the_place_a
 
     async with copied(
         tmp_path, saved.node("gpu-2"), nameless, saved.device_class(), saved.pod("plain"),
-        saved.pod("third", "three"), saved.claim("three"), patience=3,
-    ) as (_, client):  # fmt: skip
-        placed = {item["metadata"]["name"]: item["spec"].get("nodeName") for item in (await client.list(PODS)).items}
+        saved.pod("third", "three"), saved.claim("three"), patience=1,
+    ) as (plane, _):  # fmt: skip
+        pods = plane.informers.objects(PODS).values()
 
-    assert placed == {"third": None, "plain": "gpu-2"}
+        def placed() -> dict[str, str | None]:
+            return {item["metadata"]["name"]: item["spec"].get("nodeName") for item in pods}
+
+        await until(lambda: placed().get("plain"))
+
+        assert placed() == {"third": None, "plain": "gpu-2"}
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

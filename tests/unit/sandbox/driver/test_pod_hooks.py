@@ -96,7 +96,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bed(folder: Path) -> Iterator[TestBed]:
-    with sandbox(f"{folder}/hooked_ovens.py", time_scale=30, timeout=30) as bed:
+    with sandbox(f"{folder}/hooked_ovens.py", time_scale=30) as bed:
         yield bed
 
 
@@ -131,7 +131,7 @@ def test_pod_whose_hook_fails_does_not_start(dra: Harness) -> None:
 def test_story_expects_cpus_and_interfaces(bed: TestBed, tmp_path: Path) -> None:
     (tmp_path / "pod.yaml").write_text(order())
     (tmp_path / "expect.yaml").write_text(EXPECTED)
-    result = bed.background.call(run_story(load_story(tmp_path), bed.cluster, timeout=30))
+    result = bed.background.call(run_story(load_story(tmp_path), bed.cluster, timeout=60))
     assert result.passed, result.report()
 
 

@@ -13,7 +13,7 @@ from tests.unit.sandbox.life.cluster import SandboxCluster
 
 # longer than any wait for what becomes true in the end, and for putting right what a scenario that failed has left
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.processes,
     # a connection by TLS that is closed while its peer is stopped or killed may outlive the event loop that closed it
     pytest.mark.filterwarnings(

@@ -27,7 +27,7 @@ from tests.unit.sandbox.timeline.feeding import watched
 pytestmark = pytest.mark.processes  # containers are processes, and each test takes seconds
 
 CASE: Final = Path(__file__).parents[3] / "data" / "cases" / "tolerated-noexecute"
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 300.0
 """Seconds that a run waits for pods of which it expects more."""
 
 

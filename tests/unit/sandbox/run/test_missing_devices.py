@@ -79,7 +79,10 @@ async def test_devices_that_depend_on_objects_in_the_manifests(tmp_path: Path, b
 async def test_pods_without_a_device_fail_with_the_driver_that_offers_none(tmp_path: Path) -> None:
     (tmp_path / "order.yaml").write_text(yaml.safe_dump_all([CLASS, TEMPLATE, pod("guest", "true")]))
 
-    code, text = await run(RunTask(files=(tmp_path / "order.yaml",), timeout=1.0), ColdOven())
+    for timeout in (1.0, 15.0, 60.0):  # a busy machine takes longer until the pod is tried
+        code, text = await run(RunTask(files=(tmp_path / "order.yaml",), timeout=timeout), ColdOven())
+        if text.count(NOTE) == 2:
+            break
 
     assert code == 1
     assert text.count(NOTE) == 2

@@ -59,6 +59,12 @@ def session_of(tmp_path: Path, shown: io.StringIO, task: RunTask, *workloads: di
     return SandboxSession([driver], settings, replace(task, files=(order,)), LiveView(shown))
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes longer than a user waits for."""
+    monkeypatch.setattr("dra_kit.sandbox.run.session._UNDO_SECONDS", 60.0)
+
+
 async def interrupted(tmp_path: Path, *workloads: dict[str, object]) -> tuple[SandboxSession, str]:
     """Run until a pod with the effect runs, and interrupt that; return the session and what it showed."""
     shown = io.StringIO()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import warnings
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from hypothesis import strategies as st
 from dra_kit.client.resources import EVENTS, PODS
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.containers.node_namespace import RelayedConnections
 from dra_kit.sandbox.kubelet.probes import ProbeSettings, ProbeVerdict, check_grpc, port_of
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
@@ -64,8 +69,12 @@ async def event(sandbox: Sandbox, name: str, reason: str) -> str:
     return found[0]
 
 
+PATIENT = {"timeoutSeconds": 60}
+"""A probe that succeeds or fails for another reason than its timeout, however slow the machine is."""
+
+
 def run(*command: str) -> Object:
-    return {"exec": {"command": list(command)}}
+    return {"exec": {"command": list(command)}, **PATIENT}
 
 
 @pytest.mark.processes
@@ -126,11 +135,11 @@ class TestSandbox:
     @pytest.mark.parametrize(
         ("name", "probe", "text"),
         [
-            ("http", {"httpGet": {"port": 1, "path": "/x"}},
+            ("http", {"httpGet": {"port": 1, "path": "/x"}, **PATIENT},
              'Readiness probe failed: Get "http://127.0.0.1:1/x": dial tcp 127.0.0.1:1: connect: connection refused'),
-            ("tcp", {"tcpSocket": {"port": 1}},
+            ("tcp", {"tcpSocket": {"port": 1}, **PATIENT},
              "Readiness probe failed: dial tcp 127.0.0.1:1: connect: connection refused"),
-            ("slow", run("sleep", "3600"),
+            ("slow", {"exec": {"command": ["sleep", "3600"]}},
              'Readiness probe failed: command timed out: "sleep 3600" timed out after 1s'),
             ("grpc", {"grpc": {"port": 1}}, f'Readiness probe failed: timeout: {NOT_CONNECTED}'),
             ("port", {"httpGet": {"port": "oven"}},
@@ -183,7 +192,7 @@ class TestSandbox:
         number = server.sockets[0].getsockname()[1]
         headers = [{"name": "X-Oven", "value": "hot"}]
         port = "web" if path == "named" else number
-        probe = {"httpGet": {"port": port, "path": f"/{path}", "httpHeaders": headers}}
+        probe = {"httpGet": {"port": port, "path": f"/{path}", "httpHeaders": headers}, **PATIENT}
         ports = [{"name": "web", "containerPort": number}]
         async with server:
             await create(sandbox, path, readinessProbe=probe, ports=ports)
@@ -202,7 +211,7 @@ async def test_servers_see_the_release_of_the_kubelet() -> None:
 
     settings = SandboxSettings(time_scale=100, webhook=False, controller=False, release=Release.parse("1.38"))
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    probe = {"httpGet": {"port": server.sockets[0].getsockname()[1]}}
+    probe = {"httpGet": {"port": server.sockets[0].getsockname()[1]}, **PATIENT}
     async with server, Sandbox((), settings) as sandbox:
         await create(sandbox, "seen", readinessProbe=probe)
         await until(lambda: status(sandbox, "seen").get("ready"))
@@ -248,6 +257,28 @@ async def test_grpc_health(answer: bytes, expected: bool) -> None:
 
     assert result.success is other.success is expected
     assert seen == [b"\x0a\x04oven", b""]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_connection_that_comes_while_a_probe_ends_is_closed(tmp_path: Path, turns: int) -> None:
+    async def connect() -> Any:
+        await asyncio.Event().wait()
+
+    connections = RelayedConnections()
+    with warnings.catch_warnings(record=True) as found, socket.socket(socket.AF_UNIX) as client:
+        warnings.simplefilter("always")
+        server = await asyncio.start_unix_server(connections.to(connect), tmp_path / "s")
+        client.connect(str(tmp_path / "s"))
+        client.setblocking(False)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await connections.close()
+        server.close()
+        with suppress(ConnectionError):
+            async with asyncio.timeout(60):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        gc.collect()
+    assert [str(each.message) for each in found if each.category is ResourceWarning] == []
 
 
 async def test_server_without_health_is_unhealthy() -> None:

@@ -72,7 +72,8 @@ async def runtime_in(
     place = directory / "1"
     (place / "cdi").mkdir(parents=True)
     namespace = NodeNamespace(NodePlaces(place, place / "cdi"), files or {}, ports, name="node-7")
-    async with ProcessRuntime(directory=place / "containers", namespace=namespace, **options) as made:
+    given: dict[str, Any] = {"nri_timeout": 60, **options}
+    async with ProcessRuntime(directory=place / "containers", namespace=namespace, **given) as made:
         yield made
 
 
@@ -440,7 +441,7 @@ async def _lose_network(runtime: ProcessRuntime) -> None:
 async def test_plugins_undo_a_sandbox_whose_network_is_lost_once(short: Path) -> None:
     nri, plugin = short / "nri.sock", Recorder()
     async with (
-        runtime_in(short, nri_socket=nri, nri_timeout=60, network_namespaces=True) as runtime,
+        runtime_in(short, nri_socket=nri, network_namespaces=True) as runtime,
         running(plugin, nri),
     ):
         await until(lambda: runtime.nri and runtime.nri.plugins)

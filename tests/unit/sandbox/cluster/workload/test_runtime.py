@@ -424,7 +424,7 @@ async def test_socket_of_a_network_namespace_connects_inside_it() -> None:
 @pytest.mark.skipif(not may_create_network_namespaces(), reason="only root can create network namespaces")
 async def test_container_runs_in_the_network_namespace_of_its_pod_if_an_interface_is_there(tmp_path: Path) -> None:
     other = PodReference("kitchen", "other", "uid-2")
-    async with ProcessRuntime(network_namespaces=True, nri_socket=tmp_path / "n") as runtime:
+    async with ProcessRuntime(network_namespaces=True, nri_socket=tmp_path / "n", nri_timeout=60) as runtime:
         for pod in (POD, other):
             await runtime.run_sandbox(SandboxConfig(pod))
         assert runtime.interfaces("kitchen", "guest") == []
