@@ -36,7 +36,7 @@ class Waiter(dra.Preparer):
 
 driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
 """
-_SECONDS = 60.0
+_SECONDS = 180.0
 
 
 class Desk:

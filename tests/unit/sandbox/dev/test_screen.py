@@ -20,7 +20,7 @@ from tests.unit.sandbox.dev.desk import Desk
 pytestmark = pytest.mark.processes
 
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-_SECONDS = 60.0
+_SECONDS = 180.0
 
 
 class Terminal:
