@@ -36,7 +36,14 @@ from dra_kit.sandbox.records import (
     Record,
 )
 from dra_kit.sandbox.run.session import remaining_effects, undo_effects
-from dra_kit.sandbox.stories.manifests import AppliedManifest, KindDiscovery, apply_files, dry_run, read_manifests
+from dra_kit.sandbox.stories.manifests import (
+    AppliedManifest,
+    KindDiscovery,
+    apply_documents,
+    dry_run,
+    read_manifests,
+    sort_for_application,
+)
 from dra_kit.sandbox.timeline.feed import TimelineFeed, recording_started
 from dra_kit.sandbox.timeline.recording import Timeline
 from dra_kit.sandbox.views.live import LiveView
@@ -418,7 +425,8 @@ class FollowedManifests:
         self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in recreated}
         if gone or recreated or changed or new:
             try:
-                applied = await apply_files(client, self.paths)
+                # what was read above: a file that is saved meanwhile is applied the next time
+                applied = await apply_documents(client, sort_for_application(documents.values()))
             except BaseException:
                 await self._find(client, new | recreated, bodies)
                 raise

@@ -53,8 +53,15 @@ async def apply_files(client: Client, paths: Iterable[Path], *, namespace: str =
         ConfigurationError: a file is invalid, or the API server rejects its object; the message names the file.
         KubeError: the API server does not answer.
     """
+    return await apply_documents(client, in_order(paths), namespace=namespace)
+
+
+async def apply_documents(
+    client: Client, documents: Iterable[tuple[str, Mapping[str, Any]]], *, namespace: str = "default"
+) -> list[AppliedManifest]:
+    """Do the same with objects that are already read, each with its place, in the given order."""
     kinds = KindDiscovery(client)
-    return [await apply_object(client, kinds, where, body, namespace) for where, body in in_order(paths)]
+    return [await apply_object(client, kinds, where, body, namespace) for where, body in documents]
 
 
 def in_order(paths: Iterable[Path]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -69,6 +76,11 @@ def in_order(paths: Iterable[Path]) -> list[tuple[str, Mapping[str, Any]]]:
         if not found and path.is_dir():
             raise ConfigurationError(f"{path}: no YAML or JSON file in this folder contains a Kubernetes object")
         documents += found
+    return sort_for_application(documents)
+
+
+def sort_for_application(documents: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return objects in the order in which they are applied, pods last; those of a kind keep their order."""
     return sorted(documents, key=lambda item: _order(str(item[1].get("kind"))))
 
 
