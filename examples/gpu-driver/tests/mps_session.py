@@ -109,7 +109,8 @@ class Session:
     def start(self) -> None:
         """Start the daemon, and wait until it can be asked."""
         self._run("-d")
-        self._wait((self.pipe / PID_FILE).exists)
+        # an earlier daemon that was killed has left its files
+        self._wait(lambda: (self.pipe / PID_FILE).exists() and not self._call(text=f"{_LIST}\n").exit_code)
 
     def end(self) -> None:
         """End it, and wait until it is gone; its sockets stay."""

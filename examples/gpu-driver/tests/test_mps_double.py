@@ -4,14 +4,16 @@ import copy
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE
+from gpu_driver.doubles.nvidia_cuda_mps_control import PID_FILE, _Daemon
 from gpu_driver.effects.mps.control import PROGRAM, MpsControl
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.hardware import Hardware
@@ -41,6 +43,29 @@ def test_the_double_gives_the_recorded_answers(hardware: Hardware, folder: Path)
     if recorded is None:
         pytest.skip("the recording is of another user than this one")
     assert differences(recorded, session(hardware, folder).record()) == []
+
+
+def test_it_can_be_asked_as_long_as_its_pid_file_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, listen = folder / "p", _Daemon._listen
+
+    def slow(daemon: _Daemon, name: str) -> socket.socket:
+        time.sleep(0.2)
+        return listen(daemon, name)
+
+    monkeypatch.setattr(_Daemon, "_listen", slow)
+    daemon = threading.Thread(target=_Daemon(pipe, folder / "l", multi_user=False).run, kwargs={"in_background": False})
+    daemon.start()
+    try:
+        wait_until((pipe / PID_FILE).exists)
+    finally:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(pipe / "control_privileged"))
+            client.sendall(b"quit\n")
+    wait_until(lambda: not (pipe / PID_FILE).exists())
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+        client.connect(str(pipe / "control_privileged"))
+    daemon.join(60)
+    assert not daemon.is_alive()
 
 
 def test_in_the_foreground_the_double_writes_to_its_output_and_stops_with_quit(
@@ -127,7 +152,11 @@ def test_a_hanging_daemon_is_killed(hardware: Hardware, folder: Path, tmp_path: 
 
 
 def wait_until_gone(number: int) -> None:
+    wait_until(lambda: not runs(number))
+
+
+def wait_until(check: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
-    while runs(number):
+    while not check():
         assert time.monotonic() < until
         time.sleep(0.05)

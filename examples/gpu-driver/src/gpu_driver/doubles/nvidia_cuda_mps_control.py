@@ -96,7 +96,7 @@ class _Daemon:
             return self._serve(silent=fault == "silent")
 
     def _serve(self, *, silent: bool) -> int:
-        (self._pipe / PID_FILE).write_text(f"{os.getpid()}\n")
+        listening: list[socket.socket] = []
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._pipe / "log")
         self._write(f"Starting control daemon using socket {self._pipe}/control")
@@ -104,13 +104,16 @@ class _Daemon:
             self._write("Multi-user server enabled")
         try:
             for name in () if silent else ("control", "control_privileged"):
-                listening = self._listen(name)
-                threading.Thread(target=self._accept, args=[listening], daemon=True).start()
+                listening.append(self._listen(name))
+                threading.Thread(target=self._accept, args=[listening[-1]], daemon=True).start()
+            (self._pipe / PID_FILE).write_text(f"{os.getpid()}\n")  # it can be asked from now on
             while not self._quit.wait(1.0):
                 pass
         except OSError as error:
             print(f"Failed to open socket in {self._pipe}: {error}", file=sys.stderr)
             return 1
+        for one in listening:
+            one.shutdown(socket.SHUT_RDWR)  # nothing finds it any more
         self._write("Exit with status 0")
         for name in _REMOVED:
             (self._pipe / name).unlink(missing_ok=True)
@@ -127,7 +130,10 @@ class _Daemon:
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
-            connection, _ = listening.accept()
+            try:
+                connection, _ = listening.accept()
+            except OSError:  # it ends
+                return
             threading.Thread(target=self._talk, args=[connection], daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
