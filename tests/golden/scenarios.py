@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -75,11 +76,18 @@ class _Replay:
         return self._expected | {"phases": phases}
 
     async def _phase(self, player: Player, number: int, phase: Line) -> Line:
-        """Return a phase with our answers; if nothing happens in the recording, wait a moment to check this."""
+        """Return a phase with our answers, once its objects have been as in the recording for a moment.
+
+        If nothing happens in the recording, the moment is longer, to check this.
+        """
         answers = await player.send(number, phase)
-        if answers == phase["answers"]:
-            await eventually(lambda: player.settled() == phase["settled"], _DEADLINE_SECONDS)
-            await asyncio.sleep(_QUIET_SECONDS if phase["until"].startswith("quiet") else _CALM_SECONDS)
+        moment = _QUIET_SECONDS if phase["until"].startswith("quiet") else _CALM_SECONDS
+        end = time.monotonic() + _DEADLINE_SECONDS
+        while answers == phase["answers"] and time.monotonic() < end:
+            await eventually(lambda: player.settled() == phase["settled"], end - time.monotonic())
+            await player.calm(moment)
+            if player.settled() == phase["settled"]:
+                break
         trace = self._fitted(player.traces(), phase["trace"])
         self._former |= {name: states[-1] for name, states in phase["trace"].items()}
         return phase | {"answers": answers, "settled": player.settled(), "trace": trace}
