@@ -186,6 +186,7 @@ class ReviewQueue:
             yield await asyncio.wrap_future(item.future)
         finally:
             item.answered.set()
+            del item  # its future's error refers to this frame: the cycle would keep the review in memory
 
     def hanging(self) -> list[str]:
         """Return a line for each review that has been checked for too long; from any thread."""

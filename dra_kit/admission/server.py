@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
@@ -104,8 +105,11 @@ class ReviewServer:
 
         async def answer(request: web.Request) -> web.Response:
             deadline = time.monotonic() + seconds(request.query.get("timeout", ""))
-            async with self._bodies.read(request) as body:
-                return await self._answer(review, request, body, deadline)
+            try:
+                async with self._bodies.read(request) as body:
+                    return await self._answer(review, request, body, deadline)
+            except BodyRejection as rejection:
+                return rejection.response()
 
         app = web.Application(client_max_size=LARGEST_BYTES)
         app.add_routes([web.get("/readyz", _ready), web.post(WEBHOOK_PATH, answer)])
@@ -342,18 +346,16 @@ class BodyReader:
         """Yield the body of a request; it counts towards the budget until the block ends.
 
         Raises:
-            HTTPUnsupportedMediaType: the body is compressed. The API server never compresses, and a few bytes could
-                expand to millions.
-            HTTPRequestEntityTooLarge: the body is larger than any review.
-            HTTPServiceUnavailable: the budget for large bodies is used up.
+            BodyRejection: the body is compressed (the API server never compresses, and a few bytes could expand to
+                millions), is larger than any review, or the budget for large bodies is used up.
         """
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise BodyRejection(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send it as it is")
+        if (request.content_length or 0) > LARGEST_BYTES:
+            raise _too_large(request.content_length or 0)
         body = bytearray()
         held = 0
         peer = request.remote or ""
-        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise web.HTTPUnsupportedMediaType(text="compressed bodies are not read; send it as it is\n")
-        if (request.content_length or 0) > LARGEST_BYTES:
-            raise _too_large(request.content_length or 0)
         try:
             async for chunk in request.content.iter_any():
                 body += chunk
@@ -363,15 +365,36 @@ class BodyReader:
                     self._held[peer] += len(body) - held
                     held = len(body)
                 if held and (self._held[peer] > _ADDRESS_BYTES or self._held.total() > _TOGETHER_BYTES):
-                    raise web.HTTPServiceUnavailable(
-                        headers={"Retry-After": "1"}, text="too many large reviews at once; try again\n"
-                    )
-            yield bytes(body)
+                    raise BodyRejection(HTTPStatus.SERVICE_UNAVAILABLE, "too many large reviews at once; try again")
+            whole = bytes(body)
+            chunk = b""
+            body.clear()  # so that it is in memory once
+            yield whole
         finally:
             self._held[peer] -= held
             if not self._held[peer]:
                 del self._held[peer]
 
 
-def _too_large(size: int) -> web.HTTPRequestEntityTooLarge:
-    return web.HTTPRequestEntityTooLarge(LARGEST_BYTES, size)
+class BodyRejection(Exception):
+    """A body is not read; the status and text of the answer say why.
+
+    It is not aiohttp's ``HTTPException``: aiohttp answers with that itself, and so keeps its traceback, and with that
+    what was read of the body, until the garbage collector runs.
+    """
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self._status = status
+
+    def response(self) -> web.Response:
+        """Return the answer."""
+        headers = {"Retry-After": "1"} if self._status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        return web.Response(status=self._status, text=f"{self}\n", headers=headers)
+
+
+def _too_large(size: int) -> BodyRejection:
+    return BodyRejection(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"a review has at most {LARGEST_BYTES} bytes, and this body has {size} or more",
+    )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import io
 import json
+import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -410,6 +413,96 @@ async def test_large_bodies_over_the_budget_are_rejected_and_small_ones_served(p
         task.cancel()
     for _, writer in waiting:
         writer.transport.abort()
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Let no cycle be collected, as in the time until the next run of the garbage collector."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+    gc.enable()
+
+
+NOTED = json.dumps(changed(object={**OBJECT, "metadata": {"annotations": {"note": "x" * 3_000_000}}})).encode()
+
+
+async def forget(review: Any, **_: object) -> dict[str, Any]:
+    await asyncio.Event().wait()
+    return {}
+
+
+def chunked(body: bytes, query: str) -> bytes:
+    """Return a request that does not tell its size first."""
+    head = f"POST {PATH}?{query} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return b"%s%x\r\n%s\r\n0\r\n\r\n" % (head.encode(), len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "query", "body", "status"),
+    [
+        pytest.param(allow, "timeout=30s", NOTED, 200, id="allowed"),
+        pytest.param(refuse, "timeout=30s", NOTED, 200, id="refused"),
+        pytest.param(fail, "timeout=30s", NOTED, 500, id="failed"),
+        pytest.param(forget, "timeout=1s", NOTED, 503, id="too late"),
+        pytest.param(allow, "timeout=30s", b" " * 3_000_000, 400, id="no JSON"),
+        pytest.param(allow, "timeout=30s", b"[" * 3_000_000, 400, id="too many values"),
+        pytest.param(allow, "timeout=30s", NOTED.replace(b"CREATE", b"REPLACE"), 400, id="no review"),
+        pytest.param(allow, "timeout=30s", NOTED.replace(b"{", b"[" * 100_000, 1), 400, id="nested too deeply"),
+        pytest.param(allow, "timeout=30s", b" " * (9 << 20), 413, id="too large"),
+    ],
+)
+@pytest.mark.usefixtures("uncollected")
+async def test_a_body_is_freed_with_its_answer(  # noqa: PLR0917
+    pair: Pair,
+    caplog: pytest.LogCaptureFixture,
+    answer: Callable[..., Awaitable[dict[str, Any]]],
+    query: str,
+    body: bytes,
+    status: int,
+) -> None:
+    caplog.set_level(logging.CRITICAL)  # pytest keeps records, and with them the traceback of a failed review
+    async with serving(pair, answer) as url:
+        before = 0
+        for turn in range(10):
+            if turn == 2:
+                before, _ = tracemalloc.get_traced_memory()
+            async with asyncio.timeout(60):
+                reader, writer = await connect(pair, url)
+                writer.write(chunked(body, query))
+                assert f" {status} ".encode() in await reader.readline()
+                writer.transport.abort()
+        assert tracemalloc.get_traced_memory()[0] - before < 2 * len(body)
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_a_body_is_freed_when_its_client_is_gone(pair: Pair) -> None:
+    entered, left = asyncio.Event(), asyncio.Event()
+
+    async def think(review: Any, **_: object) -> dict[str, Any]:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return {}
+
+    async with serving(pair, think) as url:
+        before = 0
+        for turn in range(10):
+            if turn == 2:
+                before, _ = tracemalloc.get_traced_memory()
+            entered.clear()
+            left.clear()
+            async with asyncio.timeout(60):
+                _, writer = await connect(pair, url)
+                writer.write(chunked(NOTED, "timeout=30s"))
+                await entered.wait()
+                writer.transport.abort()
+                await left.wait()
+        assert tracemalloc.get_traced_memory()[0] - before < 2 * len(NOTED)
 
 
 async def test_a_review_after_the_timeout_of_its_api_server_is_abandoned(pair: Pair) -> None:
