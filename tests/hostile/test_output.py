@@ -19,8 +19,8 @@ from dra_kit.sandbox.containers.log import LIMIT
 from tests.hostile.ledger import Ledger, peak_mebibytes
 
 PART = "output"
-GET_MS = 1_000  # for busy machines
-MEBIBYTES = 160  # an idle sandbox needs 90, the output of a container at most one
+GET_MS = 5_000  # for busy machines
+MEBIBYTES = 250  # an idle sandbox needs 90, the output of a container at most one; ``yes`` writes gibibytes
 COMMON = "; exec sleep 3600"
 
 LOUD_DRIVER = """
@@ -101,7 +101,7 @@ async def test_much_output_of_many_pods(tmp_path: Path, ledger: Ledger) -> None:
                 found = await ended(tmp_path, f"singer-{number}", b"\nsung\n")
                 assert len(found) >= LIMIT * 0.9
             case.took(peak_mebibytes(pid))
-            assert case.mebibytes < MEBIBYTES + 40
+            assert case.mebibytes < MEBIBYTES
     assert (tmp_path / "view").stat().st_size < 2_000_000
 
 
