@@ -48,8 +48,8 @@ class RunObserver(StoryObserver):
         self._keep = keep
 
     @override
-    def waiting(self, found: Sequence[str], seconds: float) -> None:
-        self._view.entry(f"waiting up to {seconds:.0f} s for what is deleted", fg="yellow")
+    def waiting(self, subject: str, found: Sequence[str], seconds: float) -> None:
+        self._view.entry(f"waiting up to {seconds:.0f} s for {subject}", fg="yellow")
         self._view.details(found)
 
     @override

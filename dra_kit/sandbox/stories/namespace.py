@@ -58,6 +58,10 @@ _PUBLISHES: Final = 3.0  # seconds until a driver changes its slices, if it does
 _COMPLETE: Final = 60.0  # seconds until all slices of a pool are there, where some are
 
 
+def _partial_pools(pools: Mapping[tuple[str, str], str]) -> list[str]:
+    return [f"pool {pool} of driver {driver}" for (driver, pool), text in sorted(pools.items()) if text == PARTIAL]
+
+
 def namespace_name(purpose: str, name: str) -> str:
     """Return a new namespace's name, a DNS label with its purpose: ``<purpose>-<name>-<six random digits>``."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{purpose}-{name}".lower()).strip("-")
@@ -96,7 +100,8 @@ class StoryNamespace:
         timeout: seconds that each wait may take.
         clean_up: seconds that the whole of :meth:`close` may take; None for ``timeout``.
         leftovers: regular expressions for what may remain.
-        waiting: called if :meth:`close` waits for long, with what it waits for and the seconds that it may take.
+        waiting: called once for each subject of a long wait, such as ``what is deleted``, with the subject, what is
+            waited for, and the seconds that it may take.
 
     Attributes:
         timeout: seconds that each wait may take.
@@ -114,7 +119,7 @@ class StoryNamespace:
         timeout: float = 180,
         clean_up: float | None = None,
         leftovers: Sequence[str] = (),
-        waiting: Callable[[Sequence[str], float], None] = lambda _found, _seconds: None,
+        waiting: Callable[[str, Sequence[str], float], None] = lambda _subject, _found, _seconds: None,
     ) -> None:
         self.namespace = namespace
         self.created: list[CreatedObject] = []
@@ -127,7 +132,8 @@ class StoryNamespace:
         self.timeout: float = timeout
         self._clean_up = timeout if clean_up is None else clean_up
         self._leftovers = leftovers
-        self._waiting: Callable[[Sequence[str], float], None] | None = waiting
+        self._waiting = waiting
+        self._announced: set[str] = set()
         self._former_files: dict[tuple[str, str], str] = {}  # by driver and setting
         self._former_objects: dict[tuple[Resource, str, str | None], ObjectView] = {}
         self._ill: set[tuple[str, str, str]] = set()  # drivers, their devices, and reasons
@@ -139,9 +145,11 @@ class StoryNamespace:
         Raises:
             KubeError: the API server rejects it.
         """
-        async for _ in self.until_deadline(_COMPLETE):
-            if PARTIAL not in (await published_pools(self._cluster)).values():
-                break
+
+        async def partial_pools() -> list[str]:
+            return _partial_pools(await published_pools(self._cluster))
+
+        await self._until_none("all slices of these pools", partial_pools, self._deadline(_COMPLETE))
         await self._remains.note()
         if not self._own:
             return
@@ -336,11 +344,14 @@ class StoryNamespace:
         former = await control.replace_file(setting, text)
         self._former_files.setdefault((driver, setting), former)
         began = time.monotonic()
-        async for _ in self.until_deadline(_COMPLETE):
+
+        async def unpublished() -> list[str]:
             now = await published_pools(self._cluster, driver)
             changed = all(before.get(pool) != now.get(pool) for pool in {*before, *now})
-            if PARTIAL not in now.values() and (changed or time.monotonic() - began >= _PUBLISHES):
-                break
+            late = time.monotonic() - began >= _PUBLISHES
+            return _partial_pools(now) or ([] if changed or late else ["what the driver publishes of the new file"])
+
+        await self._until_none("all slices of these pools", unpublished, self._deadline(_COMPLETE))
         self.forget_refusals()
 
     @asynccontextmanager
@@ -445,16 +456,24 @@ class StoryNamespace:
 
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
         """Wait until only permitted objects remain; return those that should not."""
+
+        async def unwanted() -> list[str]:
+            texts = await remaining()
+            return [text for text in texts if not any(re.search(pattern, text) for pattern in self._leftovers)]
+
+        return await self._until_none("what is deleted", unwanted, end)
+
+    async def _until_none(self, subject: str, look: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
+        """Wait until nothing is found any more; return what was found last, and announce a long wait."""
         begin = time.monotonic()
         found: list[str] = []
         async for _ in self.until_deadline(end - begin):
-            texts = await remaining()
-            found = [text for text in texts if not any(re.search(pattern, text) for pattern in self._leftovers)]
+            found = await look()
             if not found:
                 break
-            if self._waiting and time.monotonic() > begin + SLOW_CALL_SECONDS:
-                self._waiting(found, self._clean_up)
-                self._waiting = None  # once is enough
+            if subject not in self._announced and time.monotonic() > begin + SLOW_CALL_SECONDS:
+                self._waiting(subject, found, end - begin)
+                self._announced.add(subject)
         return found
 
     async def _objects(self, objects: Sequence[CreatedObject]) -> list[str]:

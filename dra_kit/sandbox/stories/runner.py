@@ -276,8 +276,8 @@ class StoryObserver:
     async def ended(self, failure: StoryFailure | None) -> None:
         """Note that no step follows and all objects still exist; ``failure`` is that of the last step."""
 
-    def waiting(self, found: Sequence[str], seconds: float) -> None:
-        """Note that deleted objects still exist after a while; the cleanup may take so many seconds."""
+    def waiting(self, subject: str, found: Sequence[str], seconds: float) -> None:
+        """Note what the story still waits for after a while, once for each subject; it may take so many seconds."""
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
         """Note that everything was deleted, and what is left over."""

@@ -201,6 +201,24 @@ async def test_observer_learns_once_what_a_step_waits_for(
     assert seen == [("step 1 of 1", ["Pending"], 0.2)]
 
 
+async def test_observer_learns_once_of_slices_that_are_missing(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(stage, "SLOW_CALL_SECONDS", -1.0)
+    publish(cluster, "node-a", {"name": "first"}, count=2)
+    seen: list[object] = []
+
+    class Waiting(StoryObserver):
+        def waiting(self, subject: str, found: Sequence[str], seconds: float) -> None:
+            seen.append((subject, [*found], round(seconds)))
+            publish(cluster, "node-a", {"name": "second"}, number=1, count=2)
+
+    await run_story(story(tmp_path, "steps: [{apply: []}]"), cluster, observer=Waiting())
+
+    assert seen == [("all slices of these pools", [f"pool node-a of driver {DRIVER}"], 60)]
+
+
 async def test_story_that_cannot_pass_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
     cluster.on_create = lambda item: runs(item, phase="Failed", exit_code=1) if item["kind"] == "Pod" else None
 
