@@ -429,7 +429,7 @@ def uncollected() -> Iterator[None]:
 async def freed(most: int) -> None:
     """Wait until at most so many bytes are in use; the thread that has answered last may still have a body."""
     async with asyncio.timeout(60):
-        while tracemalloc.get_traced_memory()[0] > most:  # noqa: ASYNC110 - no event tells of it
+        while tracemalloc.get_traced_memory()[0] > most:  # noqa: ASYNC110 - no event reports it
             await asyncio.sleep(0.05)
 
 
