@@ -219,6 +219,25 @@ async def test_observer_learns_once_of_slices_that_are_missing(
     assert seen == [("all slices of these pools", [f"pool node-a of driver {DRIVER}"], 60)]
 
 
+async def test_observer_learns_how_long_a_step_waits_for_what_it_deletes(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(stage, "SLOW_CALL_SECONDS", -1.0)
+    cluster.stuck.add("guest")
+    seen: list[object] = []
+
+    class Waiting(StoryObserver):
+        def waiting(self, subject: str, found: Sequence[str], seconds: float) -> None:
+            seen.append((subject, [*found], round(seconds, -2)))
+            cluster.objects = {key: item for key, item in cluster.objects.items() if key[0] != "pods"}
+
+    expect = "steps: [{apply: [pod.yaml]}, {delete: [Pod/guest]}]"
+    await run_story(story(tmp_path, expect, pod=POD), cluster, observer=Waiting(), timeout=300, clean_up=60)
+
+    assert seen == [("what is deleted", ["Pod/guest"], 300)]
+
+
 async def test_story_that_cannot_pass_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
     cluster.on_create = lambda item: runs(item, phase="Failed", exit_code=1) if item["kind"] == "Pod" else None
 
