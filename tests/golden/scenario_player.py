@@ -101,6 +101,12 @@ class Player:
             seen = self._watcher.changes
 
 
+def quiet_seconds(phase: Line) -> float:
+    """Return how long a phase waits for what still happens, if that is what it waits for."""
+    what, *arguments = phase["until"].split()
+    return float(arguments[0]) if what == "quiet" else 0.0
+
+
 def comparable(items: list[Object]) -> list[Object]:
     """Return sorted objects without field managers, which some servers omit, and share ids."""
     kept = [{key: value for key, value in item.items() if key != "managers"} for item in items]

@@ -13,7 +13,7 @@ from typing import Any
 from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.golden.kind import Case, Line
-from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing
+from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing, quiet_seconds
 from tests.golden.scenario_summaries import GONE
 
 NAME = "scenarios"
@@ -78,10 +78,12 @@ class _Replay:
     async def _phase(self, player: Player, number: int, phase: Line) -> Line:
         """Return a phase with our answers, once its objects have been as in the recording for a moment.
 
-        If nothing happens in the recording, the moment is longer, to check this.
+        If nothing happens in the recording, the moment is longer, to check this. It is as long as in the recording if
+        the scheduler tries a pod again by itself: what a change leads to depends on the attempts before it.
         """
         answers = await player.send(number, phase)
-        moment = _QUIET_SECONDS if phase["until"].startswith("quiet") else _CALM_SECONDS
+        await asyncio.sleep(quiet_seconds(phase) if has_failed_attempt(phase) else 0)
+        moment = _QUIET_SECONDS if quiet_seconds(phase) else _CALM_SECONDS
         end = time.monotonic() + _DEADLINE_SECONDS
         while answers == phase["answers"] and time.monotonic() < end:
             await eventually(lambda: player.settled() == phase["settled"], end - time.monotonic())
@@ -105,6 +107,12 @@ class _Replay:
             got, wanted = (items[items[:1] == [former] :] for items in pair)
             fitted[name] = states if _is_subsequence(got, wanted) else traces.get(name, [])
         return fitted
+
+
+def has_failed_attempt(phase: Line) -> bool:
+    """Return whether a pod's attempt has failed with an error, after which the scheduler tries it again by itself."""
+    conditions = [item for pod in phase["settled"].get("pods", ()) for item in pod["status"].get("conditions", ())]
+    return any(condition.get("reason") == "SchedulerError" for condition in conditions)
 
 
 def _is_subsequence(got: list[str], expected: list[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from tests.golden.files import cases, read, release_of, title
 from tests.golden.kind import Line
 from tests.golden.pins import pinned
 from tests.golden.report import Agreement
+from tests.golden.scenario_player import quiet_seconds
 
 FILES = [path for name in ("scenarios", "scenarios-2", "worlds") for path in pinned(f"golden/api/{name}.jsonl*")]
 FILES += pinned("golden/1.34/scenarios/*")
+LONGEST_BACKOFF_SECONDS = 10  # podMaxBackoffSeconds of kube-scheduler
 ATTEMPTS = 3
 """A phase ends when nothing has changed for some seconds, which may be in the middle of a retry on a busy machine."""
 
@@ -45,3 +48,16 @@ def test_scenario_results_equal_kubernetes(
 
     record_property("golden", agreement.told(title(scenarios, path)))
     assert not agreement.failed, agreement.differences
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{release_of(path).version}-{path.name}")
+def test_recorded_phases_are_longer_than_the_backoff_of_pods_that_are_tried_again(path: Path) -> None:
+    """A phase that ends before would end otherwise on a slower machine."""
+    hasty = [
+        f"{name}, phase {number}"
+        for name, line in lines(path).items()
+        for number, (former, phase) in enumerate(pairwise(line["phases"]), 1)
+        if scenarios.has_failed_attempt(former) and quiet_seconds(phase) <= LONGEST_BACKOFF_SECONDS
+    ]
+
+    assert not hasty

@@ -5,6 +5,8 @@ that differs is printed, and added to the file as a scenario with what the real 
 plays these worlds of a seed alone, and adds them whether they differ or not. In worlds of ``--bursts`` pods come at
 once and the scheduler chooses their nodes; only the outcome is compared, and nothing is recorded. ``--again FILE``
 plays recorded scenarios instead, and ``--record`` then adds each of them whole: what another release makes of them.
+A phase that waits for nothing but time lasts as long as it says (``quiet 12``: 12 seconds); where the scheduler tries a
+pod again, let it say more than the ten seconds between two attempts.
 ``--verdicts`` compares ``explain`` with the scheduler on worlds of another kind, many at the same time; ``--alpha``:
 the cluster has all alpha features; ``--run`` is a word that no earlier run on the cluster had.
 """
@@ -77,7 +79,8 @@ async def _repeat(options: argparse.Namespace) -> int:
     lines = [line for line in read(options.again) if line["gates"] == "default"]
     async with real_plane(options.kubectl, options.kubeconfig) as plane:
         for line in lines:
-            world = {**line, "phases": [{key: phase[key] for key in _ASKED & phase.keys()} for phase in line["phases"]]}
+            asked = [{key: item for key, item in phase.items() if key in _ASKED} for phase in line["phases"]]
+            world = {**line, "phases": asked}
             try:
                 real, ours = await play(plane, world, whole=True)
             except ExceptionGroup as error:  # of the sandbox, or of the real control plane

@@ -27,7 +27,7 @@ from dra_kit.kubernetes.release import Release
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.cluster.worlds.outcome import BY_OUTCOME, outcome
 from tests.golden.kind import Line
-from tests.golden.scenario_player import Player, eventually, playing
+from tests.golden.scenario_player import Player, eventually, playing, quiet_seconds
 
 # in this order: what uses others goes before them
 _SWEPT = (PODS, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_TAINT_RULES, DEVICE_CLASSES, RESOURCE_SLICES, NODES,
@@ -65,7 +65,7 @@ class RealPlane:
         Args:
             world: a scenario without answers.
             expected: the phases as the sandbox played them.
-            whole: play it to its end.
+            whole: play it to its end, and let each phase last as long as it says, as is recorded.
         """
         await self.sweep()
         heartbeats = asyncio.create_task(self._beat())
@@ -73,7 +73,7 @@ class RealPlane:
             async with playing(self._credentials, self._client) as player:
                 phases: list[Line] = []
                 for number, phase in enumerate(world["phases"]):
-                    phases.append(await _phase(player, number, phase, expected[number]["settled"]))
+                    phases.append(await _phase(player, number, phase, expected[number]["settled"], whole=whole))
                     if not whole and not _ended_alike(phases[-1], expected[number]):
                         break
         finally:
@@ -122,22 +122,30 @@ async def _or_gone(request: Awaitable[object]) -> None:
         pass  # a controller was faster
 
 
-async def _phase(player: Player, number: int, phase: Line, expected: Line) -> Line:
+async def _phase(player: Player, number: int, phase: Line, expected: Line, *, whole: bool) -> Line:
     answers = await player.send(number, phase, pause=_REAL_PAUSE_SECONDS)
     await asyncio.sleep(0 if number else _SETUP_SECONDS)
+    await asyncio.sleep(quiet_seconds(phase) if whole else 0)
     await eventually(lambda: _alike(phase, player.settled(), expected), _DEADLINE_SECONDS)
     await player.calm(_CALM_SECONDS)
     return _played(phase, answers, player)
 
 
-async def play_on_sandbox(world: Line, release: Release) -> list[Line]:
-    """What becomes of a world in the sandbox: its phases with answers, objects and traces."""
+async def play_on_sandbox(world: Line, release: Release, *, whole: bool = False) -> list[Line]:
+    """What becomes of a world in the sandbox: its phases with answers, objects and traces.
+
+    Args:
+        world: a scenario without answers.
+        release: of the sandbox.
+        whole: let each phase last as long as it says.
+    """
     async with ControlPlane(release=release) as control_plane:
         client = await control_plane.connect("worlds")
         async with playing(control_plane.credentials(), client) as player:
             phases = []
             for number, phase in enumerate(world["phases"]):
                 answers = await player.send(number, phase, pause=_PAUSE_SECONDS)
+                await asyncio.sleep(quiet_seconds(phase) if whole else 0)
                 await player.calm(_CALM_SECONDS)
                 phases.append(_played(phase, answers, player))
     return phases
@@ -168,7 +176,7 @@ async def play(plane: RealPlane, world: Line, *, whole: bool = False) -> tuple[l
     Where they differ both play it again: on a busy machine a request may come before all have seen the one before.
     """
     for _ in range(2):
-        ours = await play_on_sandbox(world, plane.release)
+        ours = await play_on_sandbox(world, plane.release, whole=whole)
         real = await plane.play(world, ours, whole=whole)
         if same(real, ours):
             break
