@@ -214,7 +214,7 @@ class KubeError(DraKitError):
 
 
 class Unavailable(KubeError):
-    """No answer, or an answer that requests a retry (429, 5xx)."""
+    """No answer, or an answer after which a retry may help (429, 5xx but 501)."""
 
     default_code = "kube-unavailable"
 

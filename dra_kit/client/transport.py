@@ -240,6 +240,7 @@ _KINDS: dict[int, type[KubeError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    501: KubeError,  # not implemented: the same request never succeeds
 }
 _TEXT_LIMIT = 2000  # a response that is not a Status may be a proxy's whole HTML page
 # the RBAC authorizer's text: User "…" cannot get resource "pods" in API group "" in the namespace "…"

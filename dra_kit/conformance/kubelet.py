@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
+from urllib.parse import quote
 
 import grpc.aio
 from msgspec import Struct
 
-from dra_kit.errors import KubeletError
+from dra_kit.client.api import Client
+from dra_kit.client.transport import ClientRequest
+from dra_kit.errors import KubeError, KubeletError, Unavailable
 from dra_kit.kubelet.plugin_client import (
     CALL_TIMEOUT,
     GET_INFO_TIMEOUT,
@@ -301,6 +304,23 @@ class KubeletMetrics(Struct, frozen=True):
     """What a kubelet's metrics contain about plugins: name, labels and value of each sample."""
 
     samples: Sequence[tuple[str, Mapping[str, str], float]]
+
+    @classmethod
+    async def fetch(cls, client: Client, node: str) -> KubeletMetrics | None:
+        """Return the metrics of a node's kubelet; None without a node, or if the client may not read them.
+
+        Raises:
+            Unavailable: the API server or the kubelet does not answer now.
+        """
+        if not node:
+            return None
+        try:
+            answer = await client.exchange(ClientRequest.of_path(f"/api/v1/nodes/{quote(node, safe='')}/proxy/metrics"))
+        except Unavailable:
+            raise
+        except KubeError:
+            return None
+        return cls.parse(answer.text.decode(errors="replace"))
 
     @classmethod
     def parse(cls, text: str) -> KubeletMetrics:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self, TypeAlias
-from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -30,7 +29,6 @@ from dra_kit.client.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from dra_kit.client.transport import ClientRequest
 from dra_kit.conformance.catalogue import selected
 from dra_kit.conformance.cluster import newest
 from dra_kit.conformance.kubelet import KubeletMetrics, is_prepared, runs
@@ -112,7 +110,7 @@ class ClusterBench:
         self.driver: str = settings.driver
         self.node: str = settings.node
         self.namespace: str = f"dra-conformance-{secrets.token_hex(4)}"
-        self.calls_before: dict[str, int] = {}
+        self.calls_before: Mapping[str, int] = {}
         self._mark = f"--{secrets.token_hex(8)}-"  # no variable of a driver has it
         self._progress = progress
         self._classes: list[str] = []
@@ -266,16 +264,13 @@ class ClusterBench:
             )
         }
 
-    async def metrics(self) -> KubeletMetrics | None:
-        """Return the metrics of the node's kubelet; None if they cannot be read with these rights."""
-        if not self.node:
-            return None
-        call = ClientRequest.of_path(f"/api/v1/nodes/{quote(self.node, safe='')}/proxy/metrics")
+    async def unprepare_calls(self) -> Mapping[str, int]:
+        """Return the number of finished NodeUnprepareResources calls by status; empty if the metrics cannot be read."""
         try:
-            answer = await self.client.exchange(call)
-        except KubeError:
-            return None
-        return KubeletMetrics.parse(answer.text.decode(errors="replace"))
+            metrics = await KubeletMetrics.fetch(self.client, self.node)
+        except Unavailable:
+            return {}
+        return {} if metrics is None else metrics.calls(self.driver, "NodeUnprepareResources")
 
     async def events(self, pod: ClaimedPod) -> list[tuple[str, str]]:
         """Return reason and text of the Events on a pod, oldest first and each once."""
@@ -307,8 +302,7 @@ class ClusterBench:
         """Return the first pod, which is created."""
         if not self._pods:
             await self.published_or_blocked()
-            metrics = await self.metrics()
-            self.calls_before = {} if metrics is None else metrics.calls(self.driver, "NodeUnprepareResources")
+            self.calls_before = await self.unprepare_calls()
         return self._pods[0] if self._pods else await self.pod()
 
     async def published_or_blocked(self) -> None:
@@ -531,7 +525,7 @@ async def c1(bench: ClusterBench) -> None:
         await bench.published()
 
     async def registered() -> bool:
-        metrics = await bench.metrics()
+        metrics = await KubeletMetrics.fetch(bench.client, bench.node)
         if metrics is None:
             raise CheckBlocked("the kubelet's metrics cannot be read")
         return bool(metrics.sockets(bench.driver))
@@ -544,6 +538,8 @@ async def c1(bench: ClusterBench) -> None:
             return
     except CheckBlocked as unreadable:
         reason = str(unreadable)
+    except Unavailable as unanswered:
+        reason = f"the kubelet's metrics cannot be read: {unanswered}"
     try:
         await bench.result("C4")
     except DriverUnknown as problem:
@@ -633,10 +629,9 @@ async def c6(bench: ClusterBench) -> None:
     if await bench.end(pod):
         return
     lines = [f"the pod was deleted, and is still there after {bench.profile.pod_within:g} s: its claim is prepared"]
-    if (metrics := await bench.metrics()) is not None:
-        for status, count in metrics.calls(bench.driver, "NodeUnprepareResources").items():
-            if more := count - bench.calls_before.get(status, 0):
-                lines.append(f"calls of NodeUnprepareResources with status {status}: {more}")
+    for status, count in (await bench.unprepare_calls()).items():
+        if more := count - bench.calls_before.get(status, 0):
+            lines.append(f"calls of NodeUnprepareResources with status {status}: {more}")
     raise CheckFailure(*lines, *await bench.evidence(pod))
 
 

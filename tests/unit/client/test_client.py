@@ -201,6 +201,7 @@ async def test_list_may_be_empty() -> None:
         (429, "TooManyRequests", Unavailable),
         (500, "InternalError", Unavailable),
         (503, "ServiceUnavailable", Unavailable),
+        (501, "NotImplemented", KubeError),
         (418, "Teapot", KubeError),
     ],
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from dra_kit.client.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from dra_kit.client.transport import ClientRequest, ClientResponse
 from dra_kit.conformance import real_cluster
 from dra_kit.conformance.kubelet import KubeletMetrics
 from dra_kit.conformance.profile import DriverProfile, injected, printed_edits
@@ -55,6 +58,9 @@ class Clock:
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
+
+    def forward(self, seconds: float) -> None:
+        self.ahead += seconds
 
 
 @pytest.fixture(autouse=True)
@@ -323,6 +329,49 @@ async def test_an_interrupted_run_leaves_nothing(clock: Clock) -> None:
             await run
         assert await left(client) == []
         assert (await client.list(PODS)).items == []
+
+
+class Measured(Client):
+    """A client of a cluster whose kubelet has metrics, which it does not answer with at once.
+
+    Attributes:
+        unanswered: requests without an answer that remain.
+        asked: called at each request.
+    """
+
+    unanswered: float = 2
+    asked: Callable[[], None] = staticmethod(lambda: None)
+
+    @override
+    async def exchange(self, call: ClientRequest) -> ClientResponse:
+        if call.path != f"/api/v1/nodes/{NODE}/proxy/metrics":
+            return await super().exchange(call)
+        self.asked()
+        self.unanswered -= 1
+        if self.unanswered >= 0:
+            raise Unavailable("the kubelet does not answer")
+        socket = f"/reg/{DRIVER}-reg.sock"
+        text = sample("plugin_manager_total_plugins", 1, socket_path=socket, state="actual_state_of_world")
+        return ClientResponse(call, text.encode())
+
+
+@slow
+async def test_a_registration_is_found_once_the_kubelet_answers(clock: Clock) -> None:
+    async with cluster(clock, "unschedulable", Measured) as client:
+        assert statuses(await verdict(client, profile(), only="C1")) == {"C1": "passed"}
+
+
+@slow
+async def test_a_kubelet_that_never_answers_is_named(clock: Clock) -> None:
+    async with cluster(clock, "unschedulable", Measured) as client:
+        assert isinstance(client, Measured)
+        client.unanswered = math.inf
+        client.asked = partial(clock.forward, _STEP)
+
+        report = await verdict(client, profile(), only="C1")
+
+        assert statuses(report) == {"C1": "not judged"}
+        assert "metrics cannot be read: the kubelet does not answer" in report.outcomes[0].evidence[0]
 
 
 CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu, labels: {a: b}}\nspec: {}\n"
