@@ -25,6 +25,7 @@ PACKAGES: Final = ("nvidia-ml-py",)
 DRIVER: Final = "gpu.nvidia.com"
 MPS_ROOT: Final = Path("/run/gpu.nvidia.com")
 _PLUGIN_DIR: Final = KUBELET_DIR / "plugins" / DRIVER
+_NO_SUCH_NODE: Final = "dra-kit.example/no-such-node"
 _COMMAND: Final = re.compile(r"^\$ dra-kit sandbox \. --story stories/(\S+) --fake-gpus (.+)$", re.MULTILINE)
 
 
@@ -106,18 +107,30 @@ class GpuNode:
         return {"image": image, "logging": {"format": "text"}, "node": node, "controller": one, "webhook": none}
 
     def pretend(self, told: FakeGpus) -> None:
-        """Have the GPUs of a profile, if it has not yet."""
-        if told != self.told:
-            self.told = told
-            self.apply()
+        """Have the GPUs of a profile, if it has not yet.
+
+        The former driver ends first: with another state directory, neither of two processes would know of the other,
+        and both would publish their GPUs.
+        """
+        if told == self.told:
+            return
+        if self.release.pods("node"):
+            self._install(nodeSelector={_NO_SUCH_NODE: "true"})
+            wait_until("the driver's pod to go", lambda: not self.release.pods("node"))
+            self.plane.delete_slices(DRIVER)
+        self.told = told
+        self.apply()
 
     def apply(self, **node: object) -> None:
         """Install or upgrade it, and wait until the new pod serves alone and has published its devices."""
-        values = self.values()
-        self.release.apply({**values, "node": {**values["node"], **node}})
+        self._install(**node)
         self.release.rolled_out("daemonset", "node")
         wait_until("one pod of the driver", lambda: len(self.release.pods("node")) == 1)
         wait_until("GPUs", lambda: bool(self.slices()))
+
+    def _install(self, **node: object) -> None:
+        values = self.values()
+        self.release.apply({**values, "node": {**values["node"], **node}})
 
     def lose_state(self) -> None:
         """The driver's database goes while no process has it open: one that runs would write it again."""
@@ -130,7 +143,7 @@ class GpuNode:
 
     def _ask_of_nodes(self, value: str | None) -> None:
         """Let the driver run on no node, or again on all."""
-        patch = {"spec": {"template": {"spec": {"nodeSelector": {"dra-kit.example/no-such-node": value}}}}}
+        patch = {"spec": {"template": {"spec": {"nodeSelector": {_NO_SUCH_NODE: value}}}}}
         name = f"{self.release.name}-node"
         self.release.kubectl("patch", "daemonset", name, "--type=merge", "--patch", json.dumps(patch))
 
