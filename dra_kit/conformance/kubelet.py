@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import grpc.aio
@@ -329,14 +329,14 @@ class KubeletMetrics(Struct, frozen=True):
             [(name, dict(_LABEL.findall(labels)), float(value)) for name, labels, value in _SAMPLE.findall(text)]
         )
 
-    def sockets(self, driver: str) -> list[str]:
-        """Return the registered sockets that are named after a driver."""
+    def sockets(self, driver: str, *, state: Literal["actual", "desired"]) -> list[str]:
+        """Return the sockets that are named after a driver: the registered ones, or all that the kubelet has found."""
         # names of other drivers may begin or end with this one; the UID of a pod may be shortened to a hash
         own = re.compile(rf"{re.escape(driver)}(-([0-9a-f-]{{32,36}}|[\w-]{{11}}))?(-reg)?\.sock")
         return [
             labels["socket_path"]
             for name, labels, value in self.samples
-            if name == "plugin_manager_total_plugins" and labels.get("state") == "actual_state_of_world" and value
+            if name == "plugin_manager_total_plugins" and labels.get("state") == f"{state}_state_of_world" and value
             if own.fullmatch(PurePosixPath(labels.get("socket_path", "")).name)
         ]  # fmt: skip
 

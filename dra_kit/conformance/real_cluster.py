@@ -49,6 +49,7 @@ STEADY_SECONDS: Final = 10.0
 """Seconds in which slices are watched."""
 PODS_MAX: Final = 16
 """At most so many pods are created until one of them gets the device that was released."""
+_BACKOFF_SECONDS: Final = 125.0  # a kubelet waits up to 122 s after failures at a socket, also those of another driver
 _ACCOUNT_SECONDS: Final = 30.0  # the controller manager creates the service account of a new namespace
 _REMOVAL_SECONDS: Final = 60.0  # for all pods, for all claims, and for the namespace
 _WITH, _WITHOUT = "with-claim", "without-claim"
@@ -266,11 +267,10 @@ class ClusterBench:
 
     async def unprepare_calls(self) -> Mapping[str, int]:
         """Return the number of finished NodeUnprepareResources calls by status; empty if the metrics cannot be read."""
-        try:
-            metrics = await KubeletMetrics.fetch(self.client, self.node)
-        except Unavailable:
-            return {}
-        return {} if metrics is None else metrics.calls(self.driver, "NodeUnprepareResources")
+        with suppress(Unavailable):
+            if metrics := await KubeletMetrics.fetch(self.client, self.node):
+                return metrics.calls(self.driver, "NodeUnprepareResources")
+        return {}
 
     async def events(self, pod: ClaimedPod) -> list[tuple[str, str]]:
         """Return reason and text of the Events on a pod, oldest first and each once."""
@@ -523,23 +523,8 @@ async def c1(bench: ClusterBench) -> None:
     """Find the registration in the kubelet's metrics, or in how it treats a pod."""
     with suppress(CheckBlocked):  # C2 is about that
         await bench.published()
-
-    async def registered() -> bool:
-        metrics = await KubeletMetrics.fetch(bench.client, bench.node)
-        if metrics is None:
-            raise CheckBlocked("the kubelet's metrics cannot be read")
-        return bool(metrics.sockets(bench.driver))
-
-    reason = f"no registered socket in the metrics of the kubelet of {bench.node} has the name of the driver"
-    if not bench.node:
-        reason = "no node with devices of the driver is known, so that no kubelet is asked; name one by --node"
-    try:
-        if bench.node and await bench.until(registered, bench.profile.start_within):
-            return
-    except CheckBlocked as unreadable:
-        reason = str(unreadable)
-    except Unavailable as unanswered:
-        reason = f"the kubelet's metrics cannot be read: {unanswered}"
+    if not (reason := await _unregistered_reason(bench)):
+        return
     try:
         await bench.result("C4")
     except DriverUnknown as problem:
@@ -549,6 +534,29 @@ async def c1(bench: ClusterBench) -> None:
     except CheckFailure:
         if not await _not_prepared(bench):
             raise CheckBlocked(f"{reason}, and no Event has the reason why the claim is not prepared: see C4") from None
+
+
+async def _unregistered_reason(bench: ClusterBench) -> str:
+    """Return why the driver does not count as registered by the kubelet's metrics; empty if it does."""
+    if not bench.node:
+        return "no node with devices of the driver is known, so that no kubelet is asked; name one by --node"
+    found: list[str] = []
+
+    async def registered() -> bool:
+        metrics = await KubeletMetrics.fetch(bench.client, bench.node)
+        if metrics is None:
+            raise CheckBlocked("this user may not read them")
+        found[:] = metrics.sockets(bench.driver, state="desired")
+        return bool(metrics.sockets(bench.driver, state="actual"))
+
+    try:
+        in_time = await bench.until(registered, bench.profile.start_within)
+        if in_time or (found and await bench.until(registered, _BACKOFF_SECONDS)):
+            return ""
+    except (CheckBlocked, Unavailable) as error:
+        return f"the kubelet's metrics cannot be read: {error}"
+    reason = f"no registered socket in the metrics of the kubelet of {bench.node} has the name of the driver"
+    return f"{reason}; it has found {', '.join(found)}, and its log says why it is not registered" if found else reason
 
 
 async def _not_prepared(bench: ClusterBench) -> list[str]:

@@ -332,14 +332,16 @@ async def test_an_interrupted_run_leaves_nothing(clock: Clock) -> None:
 
 
 class Measured(Client):
-    """A client of a cluster whose kubelet has metrics, which it does not answer with at once.
+    """A client of a cluster whose kubelet has found the driver's socket.
 
     Attributes:
-        unanswered: requests without an answer that remain.
+        unanswered: requests for its metrics without an answer that remain.
+        unregistered: requests that remain until it has registered the driver.
         asked: called at each request.
     """
 
-    unanswered: float = 2
+    unanswered: float = 0
+    unregistered: float = 0
     asked: Callable[[], None] = staticmethod(lambda: None)
 
     @override
@@ -350,14 +352,19 @@ class Measured(Client):
         self.unanswered -= 1
         if self.unanswered >= 0:
             raise Unavailable("the kubelet does not answer")
-        socket = f"/reg/{DRIVER}-reg.sock"
-        text = sample("plugin_manager_total_plugins", 1, socket_path=socket, state="actual_state_of_world")
-        return ClientResponse(call, text.encode())
+        self.unregistered -= 1
+        states = ["desired"] if self.unregistered >= 0 else ["desired", "actual"]
+        name, path = "plugin_manager_total_plugins", f"/reg/{DRIVER}-reg.sock"
+        lines = [sample(name, 1, socket_path=path, state=f"{state}_state_of_world") for state in states]
+        return ClientResponse(call, "\n".join(lines).encode())
 
 
 @slow
 async def test_a_registration_is_found_once_the_kubelet_answers(clock: Clock) -> None:
     async with cluster(clock, "unschedulable", Measured) as client:
+        assert isinstance(client, Measured)
+        client.unanswered = 2
+
         assert statuses(await verdict(client, profile(), only="C1")) == {"C1": "passed"}
 
 
@@ -372,6 +379,27 @@ async def test_a_kubelet_that_never_answers_is_named(clock: Clock) -> None:
 
         assert statuses(report) == {"C1": "not judged"}
         assert "metrics cannot be read: the kubelet does not answer" in report.outcomes[0].evidence[0]
+
+
+@slow
+@pytest.mark.parametrize(
+    ("fault", "unregistered", "status"), [("", 20, "passed"), ("unregistered", math.inf, "failed")]
+)
+async def test_a_kubelet_that_waits_after_failures_at_the_socket_gets_the_time(
+    fault: str, unregistered: float, status: str, clock: Clock
+) -> None:
+    async with cluster(clock, fault, Measured) as client:
+        assert isinstance(client, Measured)
+        client.unregistered = unregistered
+        client.asked = partial(clock.forward, _STEP)
+        start = clock.monotonic()
+
+        report = await verdict(client, profile(startWithin=30), only="C1")
+
+        assert statuses(report) == {"C1": status}
+        assert clock.monotonic() - start > 90
+        found = "; it has found /reg/gpu.example.com-reg.sock, and its log says why it is not registered"
+        assert [found in line for line in report.outcomes[0].evidence[:1]] == [True] * (status == "failed")
 
 
 CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu, labels: {a: b}}\nspec: {}\n"
@@ -482,15 +510,16 @@ def test_metrics_of_a_kubelet_show_sockets_and_calls() -> None:
     text = [
         "# HELP plugin_manager_total_plugins [ALPHA] Number of plugins in Plugin Manager.",
         sample(plugins, 1, socket_path=f"/reg/{DRIVER}-reg.sock", state="actual_state_of_world"),
-        sample(plugins, 1, socket_path=f"/reg/{DRIVER}-new.sock", state="desired_state_of_world"),
+        sample(plugins, 1, socket_path=f"/reg/{DRIVER}.sock", state="desired_state_of_world"),
         sample(calls, 3, driver_name=DRIVER, grpc_status_code="OK", method_name=method),
         sample(calls, 2, driver_name=DRIVER, grpc_status_code="Unknown", method_name=method),
         sample(calls, 9, driver_name="other", grpc_status_code="OK", method_name=method),
         sample(calls, 9, driver_name=DRIVER, grpc_status_code="OK", method_name="NodePrepareResources"),
     ]
     metrics = KubeletMetrics.parse("\n".join(text))
-    assert metrics.sockets(DRIVER) == [f"/reg/{DRIVER}-reg.sock"]
-    assert metrics.sockets("other") == []
+    assert metrics.sockets(DRIVER, state="actual") == [f"/reg/{DRIVER}-reg.sock"]
+    assert metrics.sockets(DRIVER, state="desired") == [f"/reg/{DRIVER}.sock"]
+    assert metrics.sockets("other", state="actual") == []
     assert metrics.calls(DRIVER, "NodeUnprepareResources") == {"OK": 3, "Unknown": 2}
 
 
@@ -512,7 +541,7 @@ def test_a_socket_belongs_to_the_driver_whose_name_it_has(path: str, is_own: boo
     metrics = KubeletMetrics.parse(
         sample("plugin_manager_total_plugins", 1, socket_path=path, state="actual_state_of_world")
     )
-    assert metrics.sockets(DRIVER) == [path] * is_own
+    assert metrics.sockets(DRIVER, state="actual") == [path] * is_own
 
 
 def test_output_of_a_container_is_read_with_values_of_several_lines() -> None:
