@@ -96,7 +96,7 @@ test-cluster: install ## run tests on a real kubelet, scheduler and containers (
 
 .PHONY: test-cluster-long
 test-cluster-long: install ## run what takes minutes each on a real node, and the rest of the tests on other releases
-	$(BIN)/python -m pytest -rs -m long tests/cluster $(if $(REPORT),--junit-xml="$(REPORT)")
+	$(BIN)/python -m tests.cluster --long --workers $(CLUSTER_WORKERS)
 	$(BIN)/python -m tests.cluster --other-releases
 
 .PHONY: demo

@@ -1,16 +1,20 @@
 """Runs the tests of a real cluster, several modules at a time, since they wait more than they work.
 
-    python -m tests.cluster [--workers N] [--without-node | --other-releases]
+    python -m tests.cluster [--workers N] [--without-node | --long | --other-releases]
 
-What makes a difference to each change runs here; ``make test-cluster-long`` runs the rest:
+Without an option, the tests run that make a difference to each change:
 
 - Modules of a node share one Kubernetes. Then come the tests that need the node to themselves (marker ``alone``).
 - Beside all of these, a process runs the modules that need no node, on control planes of their own: all of them on one
   of the tool's release, and then, on one of each other release, the tests whose answer depends on the release
   (``--without-node`` runs only these).
-- ``--other-releases`` runs what is left out for other releases instead: the kubelet's modules on a node, and on control
-  planes the tests whose answer is the same on any release (marker ``any_release``).
-- Tests with the marker ``long`` run by ``pytest -m long tests/cluster``.
+
+``make test-cluster-long`` runs the rest:
+
+- ``--long``: the tests that take minutes each (marker ``long``), on a node. Those that need a node to themselves come
+  last, on one of their own: some start it again with other flags.
+- ``--other-releases``: the kubelet's modules on a node, and on control planes the tests whose answer is the same on any
+  release (marker ``any_release``).
 
 What pytest prints of a module is printed when it is over.
 """
@@ -63,17 +67,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("--workers", type=int, default=4, help="modules of the node at a time")
     parser.add_argument("--without-node", action="store_true", help="only the modules that need no node")
+    parser.add_argument("--long", action="store_true", help="only the tests that take minutes each")
     parser.add_argument("--other-releases", action="store_true", help="only what is left out for other releases")
     options = parser.parse_args()
+    tier = "long" if options.long else "not long"
     try:
         found = find()
     except NotFound:  # pytest's header says so, and each test is skipped
-        return _pytest("not long", [HERE], {})
+        return _pytest(tier, [HERE], {})
     if found.tool is None or found.running is not None or not found.node:
         if options.other_releases:
             print(f"SKIPPED: other releases are NOT tested: {found.why} cannot start them", flush=True)
             return 0
-        return _pytest("not long", [HERE], {})
+        return _pytest(tier, [HERE], {})
+    if options.long:
+        codes = _on_nodes(found, options.workers, tier, _groups(_modules_with_long_tests()))
+        return _summarized(codes | {_pytest("long and alone", [HERE], {})})
     if options.other_releases:
         codes = {_on_release(release, found, "not long and not alone", KUBELET) for release in OTHER_NODES}
         return _summarized(codes | _on_control_planes(found, "not long and any_release"))
@@ -81,7 +90,7 @@ def main() -> int:
         return _summarized(_on_control_planes(found, "not long and not any_release", own=True))
     beside = subprocess.Popen([sys.executable, "-m", "tests.cluster", "--without-node"])
     try:
-        codes = _on_nodes(found, options.workers)
+        codes = _on_nodes(found, options.workers, tier, _groups(_modules_of_a_node()), alone=True)
     except BaseException:
         beside.terminate()
         raise
@@ -96,14 +105,25 @@ def _summarized(codes: set[int]) -> int:
     return max(failures) if failures else 0 if 0 in codes else NO_TESTS
 
 
-def _on_nodes(found: Found, parallel: int) -> set[int]:
-    """Run the modules of a node, ``parallel`` at a time; return pytest's exit codes."""
+def _on_nodes(
+    found: Found, parallel: int, tier: str, groups: Iterable[Sequence[Path]], *, alone: bool = False
+) -> set[int]:
+    """Run groups of modules on a node; return pytest's exit codes.
+
+    Args:
+        found: what to start.
+        parallel: how many groups run at a time.
+        tier: marker of the tests.
+        groups: modules that run one after the other.
+        alone: the tests of the tier that need the node to themselves run on it too, at the end.
+    """
     with start(found) as plane:
         environment = _environment(plane)
         with ThreadPoolExecutor(parallel) as workers:
-            running = [workers.submit(_pytest, "not long and not alone", each, environment) for each in _groups()]
+            running = [workers.submit(_pytest, f"{tier} and not alone", each, environment) for each in groups]
         codes = {each.result() for each in running}
-        codes.add(_pytest("not long and alone", [HERE], environment))
+        if alone:
+            codes.add(_pytest(f"{tier} and alone", [HERE], environment))
     return codes
 
 
@@ -137,11 +157,20 @@ def _on_release(release: str, found: Found, markers: str, names: Iterable[str]) 
         return _pytest(markers, _paths(names), _environment(plane))
 
 
-def _groups() -> Iterator[list[Path]]:
-    """Yield the modules of a node, as they can run at the same time."""
-    modules = {path.name: path for path in sorted(HERE.rglob("test_*.py")) if path.name not in CONTROL_PLANE}
+def _modules_of_a_node() -> Iterator[Path]:
+    return (path for path in sorted(HERE.rglob("test_*.py")) if path.name not in CONTROL_PLANE)
+
+
+def _modules_with_long_tests() -> Iterator[Path]:
+    return (path for path in sorted(HERE.rglob("test_*.py")) if "mark.long" in path.read_text(encoding="utf-8"))
+
+
+def _groups(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    """Yield modules of a node, as they can run at the same time."""
+    modules = {path.name: path for path in paths}
     for names in FIRST:
-        yield [modules.pop(name) for name in sorted(names)]
+        if group := [modules.pop(name) for name in sorted(names & modules.keys())]:
+            yield group
     for path in modules.values():
         yield [path]
 

@@ -272,6 +272,7 @@ def test_a_daemon_whose_driver_has_lost_its_state_lives_on_and_goes_with_its_cla
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_a_drain_takes_the_client_first_and_leaves_no_daemon(clients: MpsClients) -> None:
     plane = clients.node.plane
     try:
