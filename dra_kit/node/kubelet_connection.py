@@ -131,7 +131,10 @@ class KubeletRegistration:
                 "no kubelet has registered the driver",
                 extra={
                     "waited": KUBELET_WAIT,
-                    "remedy": "no kubelet watches plugins_registry; set --kubelet-dir to the kubelet's root directory",
+                    "remedy": (
+                        "a kubelet that has failed to register the driver before tries again within 122 s; otherwise "
+                        "none watches plugins_registry: set --kubelet-dir to the kubelet's root directory"
+                    ),
                 },
             )
 
