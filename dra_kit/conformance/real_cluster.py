@@ -545,7 +545,7 @@ async def _unregistered_reason(bench: ClusterBench) -> str:
     async def registered() -> bool:
         metrics = await KubeletMetrics.fetch(bench.client, bench.node)
         if metrics is None:
-            raise CheckBlocked("this user may not read them")
+            raise CheckBlocked("the API server refuses the request")
         found[:] = metrics.sockets(bench.driver, state="desired")
         return bool(metrics.sockets(bench.driver, state="actual"))
 
