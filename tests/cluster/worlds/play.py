@@ -41,6 +41,7 @@ _BEAT_SECONDS = 1.0
 _FORGOTTEN_SECONDS = 6.0  # until the node lifecycle controller knows nothing of earlier nodes of the same name
 # a pod whose attempts failed is tried again after ten seconds at most, and a busy machine is late
 _DEADLINE_SECONDS = 30.0
+_SLOWLY = "quiet 12"
 
 
 class RealPlane:
@@ -59,13 +60,16 @@ class RealPlane:
         self._swept = [resource for resource in _SWEPT if rules or resource is not DEVICE_TAINT_RULES]
         self.release: Release = release
 
-    async def play(self, world: Line, expected: list[Line], *, whole: bool = False) -> list[Line]:
+    async def play(
+        self, world: Line, expected: list[Line], *, whole: bool = False, patient: bool = False
+    ) -> list[Line]:
         """What becomes of a world: its phases with answers, objects and traces, to the first that is not as expected.
 
         Args:
             world: a scenario without answers.
             expected: the phases as the sandbox played them.
-            whole: play it to its end, and let each phase last as long as it says, as is recorded.
+            whole: play it to its end.
+            patient: let each phase last as long as it says.
         """
         await self.sweep()
         heartbeats = asyncio.create_task(self._beat())
@@ -73,7 +77,7 @@ class RealPlane:
             async with playing(self._credentials, self._client) as player:
                 phases: list[Line] = []
                 for number, phase in enumerate(world["phases"]):
-                    phases.append(await _phase(player, number, phase, expected[number]["settled"], whole=whole))
+                    phases.append(await _phase(player, number, phase, expected[number]["settled"], patient))
                     if not whole and not _ended_alike(phases[-1], expected[number]):
                         break
         finally:
@@ -122,22 +126,22 @@ async def _or_gone(request: Awaitable[object]) -> None:
         pass  # a controller was faster
 
 
-async def _phase(player: Player, number: int, phase: Line, expected: Line, *, whole: bool) -> Line:
+async def _phase(player: Player, number: int, phase: Line, expected: Line, patient: bool) -> Line:
     answers = await player.send(number, phase, pause=_REAL_PAUSE_SECONDS)
     await asyncio.sleep(0 if number else _SETUP_SECONDS)
-    await asyncio.sleep(quiet_seconds(phase) if whole else 0)
+    await asyncio.sleep(quiet_seconds(phase) if patient else 0)
     await eventually(lambda: _alike(phase, player.settled(), expected), _DEADLINE_SECONDS)
     await player.calm(_CALM_SECONDS)
     return _played(phase, answers, player)
 
 
-async def play_on_sandbox(world: Line, release: Release, *, whole: bool = False) -> list[Line]:
+async def play_on_sandbox(world: Line, release: Release, *, patient: bool = False) -> list[Line]:
     """What becomes of a world in the sandbox: its phases with answers, objects and traces.
 
     Args:
         world: a scenario without answers.
         release: of the sandbox.
-        whole: let each phase last as long as it says.
+        patient: let each phase last as long as it says.
     """
     async with ControlPlane(release=release) as control_plane:
         client = await control_plane.connect("worlds")
@@ -145,7 +149,7 @@ async def play_on_sandbox(world: Line, release: Release, *, whole: bool = False)
             phases = []
             for number, phase in enumerate(world["phases"]):
                 answers = await player.send(number, phase, pause=_PAUSE_SECONDS)
-                await asyncio.sleep(quiet_seconds(phase) if whole else 0)
+                await asyncio.sleep(quiet_seconds(phase) if patient else 0)
                 await player.calm(_CALM_SECONDS)
                 phases.append(_played(phase, answers, player))
     return phases
@@ -173,13 +177,18 @@ def _alike(phase: Line, settled: Line, other: Line) -> bool:
 async def play(plane: RealPlane, world: Line, *, whole: bool = False) -> tuple[list[Line], list[Line]]:
     """A world on the real control plane and on the sandbox, whole or to the first phase that differs.
 
-    Where they differ both play it again: on a busy machine a request may come before all have seen the one before.
+    Where they differ both play it again, slowly: on a busy machine a request may come before all have seen the one
+    before, and a pod whose attempt has failed with an error is tried again while one of the two still plays a phase.
     """
+    patient = whole
     for _ in range(2):
-        ours = await play_on_sandbox(world, plane.release, whole=whole)
-        real = await plane.play(world, ours, whole=whole)
+        ours = await play_on_sandbox(world, plane.release, patient=patient)
+        real = await plane.play(world, ours, whole=whole, patient=patient)
         if same(real, ours):
             break
+        if not whole:
+            world = {**world, "phases": [{**phase, "until": _SLOWLY} for phase in world["phases"]]}
+            patient = True
     return real, ours
 
 
