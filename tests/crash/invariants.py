@@ -114,7 +114,7 @@ def check_stopped(world: World) -> None:
 def check_decommissioned(world: World) -> None:
     """After `dra-kit decommission` has exited, nothing of the driver is left on the node or in the cluster."""
     assert not world.claims
-    assert not [process for process in world.processes if process.alive]
+    assert not [process for process in world.processes if process.alive], world.logs()
     problems = [*_of_hardware(world, {}), *_of_dough(world, {})]
     found = {path for path in world.files() if ".corrupt-" not in path.name and path.name != FILE_NAME}
     problems += [f"left over {path}" for path in sorted(found)]

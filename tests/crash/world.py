@@ -245,19 +245,22 @@ class World:
         """
         planned = iter(crashes)
         async with self._starting:
-            for process in [item for item in self.processes if not item.alive]:
-                self.bury(process)
-            while not self.ended and not any(process.alive for process in self.processes):
-                process = await self.start(next(planned, None))
-                if not process.alive:
+            while not self.ended:
+                # one look at each: a process that ends between two would be replaced before it is buried
+                alive = [process for process in self.processes if process.alive]
+                for process in [item for item in self.processes if item not in alive]:
                     self.bury(process)
+                if alive or self.ended:
+                    return
+                await self.start(next(planned, None))
 
     def bury(self, process: NodeProcess) -> None:
         """It was killed; `dra-kit decommission` may also have exited because nothing is left."""
         self.processes.remove(process)
         self.past.append(process)
-        self.ended = bool(self.removed) and process.exit_code == 0
-        assert self.ended or process.exit_code == -signal.SIGKILL, f"ended with {process.exit_code}\n{process.log()}"
+        has_ended = bool(self.removed) and process.exit_code == 0
+        assert has_ended or process.exit_code == -signal.SIGKILL, f"ended with {process.exit_code}\n{process.log()}"
+        self.ended = self.ended or has_ended
         if process.crashed_at:
             self.counts.crashes.append(process.crashed_at)
 
